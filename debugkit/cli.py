@@ -1,0 +1,250 @@
+"""`debugkit` on the command line: thin commands over the library.
+
+Exit codes: 0 nothing at `error` was found, 1 something was, 2 wrong usage; `run` hands on a failing script's own.
+With a machine format, stdout carries that document alone: whatever the examined program prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from debugkit.finding import Severity
+from debugkit.registry import UnknownCodeError, all_rules, as_json, choose, find_rule
+
+if TYPE_CHECKING:
+    from debugkit.report import Report
+
+app = typer.Typer(
+    name="debugkit",
+    help="Detectors for training code that runs without an error and is wrong.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"debugkit {version('vla-debug-lab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        # Eager: it is answered before typer asks which command was meant.
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
+
+class Format(enum.StrEnum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    JUNIT = "junit"
+    HTML = "html"
+
+
+Select = Annotated[str | None, typer.Option(help="Codes or prefixes to examine, separated by commas: DK1,DK305.")]
+Ignore = Annotated[str | None, typer.Option(help="Codes or prefixes to leave out, separated by commas.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")]
+As = Annotated[Format, typer.Option("--format", "-f", help="How the report is written.")]
+FailOn = Annotated[Severity, typer.Option(help="The least severity that makes the exit code 1.")]
+
+
+@app.command()
+def check(
+    target: Annotated[str, typer.Argument(help="`package.module:function` or `file.py:function`.")],
+    select: Select = None,
+    ignore: Ignore = None,
+    format: As = Format.TEXT,
+    output: Output = None,
+    baseline: Annotated[Path | None, typer.Option(help="An earlier JSON report: its findings are known.")] = None,
+    fail_on: FailOn = Severity.ERROR,
+) -> None:
+    """Examine what a function builds: it returns (model, batch), or a dict of debugkit.check()'s arguments."""
+    from debugkit.checkup import check as examine
+    from debugkit.subject import SubjectError
+    from debugkit.target import TargetError, arguments_of
+
+    try:
+        with _stdout_kept_for(format, output):
+            report = examine(**arguments_of(target), select=_codes(select), ignore=_codes(ignore), baseline=baseline)
+    except (TargetError, SubjectError, UnknownCodeError, ValueError) as error:
+        _usage(str(error))
+    _deliver(report, format, output)
+    raise typer.Exit(_exit_code(report, fail_on))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def run(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="The training script, unmodified.", exists=True, dir_okay=False)],
+    select: Select = None,
+    ignore: Ignore = None,
+    format: As = Format.TEXT,
+    output: Output = None,
+    snapshots: Annotated[Path | None, typer.Option(help="Where to keep the batch of a failing step.")] = None,
+    fail_on: FailOn = Severity.ERROR,
+) -> None:
+    """Run a training script under watch(): `debugkit run [OPTIONS] train.py ARGS…`.
+
+    A script that does not end well keeps its exit code; otherwise it is 1 if something was found.
+    """
+    from debugkit.script import watch_script
+
+    try:
+        with _stdout_kept_for(format, output):
+            outcome = watch_script(
+                script, context.args, select=_codes(select), ignore=_codes(ignore), snapshot_dir=snapshots
+            )
+    except UnknownCodeError as error:
+        _usage(str(error))
+    _deliver(outcome.report, format, output)
+    raise typer.Exit(outcome.exit_code or _exit_code(outcome.report, fail_on))
+
+
+@app.command()
+def rules(
+    as_document: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    select: Select = None,
+) -> None:
+    """List the rules."""
+    try:
+        chosen = choose(all_rules(), _codes(select))
+    except UnknownCodeError as error:
+        _usage(str(error))
+    if as_document:
+        _write(json.dumps(as_json(chosen), indent=2))
+        return
+    family = ""
+    for rule in chosen:
+        if rule.family != family:
+            family = rule.family
+            _write(f"\n{family}")
+        _write(f"  {rule.code}  {rule.severity:<7}  {rule.name:<28}  {rule.summary}")
+
+
+@app.command()
+def explain(code: Annotated[str, typer.Argument(help="A rule's code or name.")]) -> None:
+    """Show a rule's page: what it finds, why that hurts, what to do, when it stays silent."""
+    try:
+        rule = find_rule(code)
+    except UnknownCodeError as error:
+        _usage(str(error))
+    heading = (
+        f"# {rule.code} {rule.name}\n\n{rule.severity}, {rule.certainty}, cost {rule.cost}, {', '.join(rule.modes)}"
+    )
+    text = f"{heading}\n\n{rule.page}\n\n{rule.url}"
+    if not sys.stdout.isatty():
+        _write(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
+@app.command()
+def doctor(
+    distributed: Annotated[
+        bool, typer.Option(help="Also start two processes and let them talk to each other.")
+    ] = False,
+) -> None:
+    """Look at the machine: versions, devices, and the settings that change what an error looks like."""
+    from debugkit.doctor import Health, network, surroundings
+
+    lines = [*surroundings(), *(network() if distributed else ())]
+    for line in lines:
+        _write(f"{line.health.symbol}  {line.what:<24}  {line.seen}")
+        if line.advice:
+            _write(f"   {'':<24}  → {line.advice}")
+    raise typer.Exit(1 if any(line.health is Health.BROKEN for line in lines) else 0)
+
+
+@app.command()
+def replay(
+    snapshot: Annotated[Path, typer.Argument(help="The folder that a snapshot was written to.")],
+    build: Annotated[str | None, typer.Option(help="`package.module:function` that returns the model.")] = None,
+    format: As = Format.TEXT,
+    output: Output = None,
+) -> None:
+    """Run the step of a snapshot again, and say where it goes wrong."""
+    from debugkit.replay import SnapshotError
+    from debugkit.replay import replay as run_again
+
+    try:
+        with _stdout_kept_for(format, output):
+            report = run_again(snapshot, build)
+    except SnapshotError as error:
+        _usage(str(error))
+    _deliver(report, format, output)
+    raise typer.Exit(_exit_code(report, Severity.ERROR))
+
+
+def main() -> None:
+    """The console script."""
+    if sys.argv[1:2] == ["rules"] and set(sys.argv[2:]) <= {"--json"}:
+        rules(as_document="--json" in sys.argv, select=None)  # Typer's parsing imports pydantic: dearer than the list
+    else:
+        app()
+
+
+def _codes(text: str | None) -> list[str] | None:
+    return None if text is None else [code.strip() for code in text.split(",") if code.strip()]
+
+
+def _stdout_kept_for(format: Format, output: Path | None) -> contextlib.AbstractContextManager[object]:
+    machine = format is not Format.TEXT and output is None
+    return contextlib.redirect_stdout(sys.stderr) if machine else contextlib.nullcontext()
+
+
+def _deliver(report: Report, format: Format, output: Path | None) -> None:
+    renderers: dict[Format, Callable[[], str]] = {
+        Format.TEXT: report.to_text,
+        Format.JSON: lambda: json.dumps(report.to_json(), indent=2, allow_nan=False),
+        Format.SARIF: lambda: json.dumps(report.to_sarif(), indent=2, allow_nan=False),
+        Format.JUNIT: report.to_junit,
+        Format.HTML: report.to_html,
+    }
+    if output is not None:
+        output.write_text(renderers[format]().rstrip("\n") + "\n", encoding="utf-8")
+        _write(f"Written to {output}.")
+    elif format is Format.TEXT:
+        report.print()
+    else:
+        _write(renderers[format]())
+
+
+def _exit_code(report: Report, fail_on: Severity) -> int:
+    failing = any(finding.severity.rank <= fail_on.rank for finding in report.findings)
+    return int(failing or report.failure is not None)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _usage(sentence: str) -> NoReturn:
+    sys.stderr.write(f"debugkit: {sentence}\n")
+    raise typer.Exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The step of a float16 model twice: with its loss as it is, and with the loss scaled up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from debugkit.experiments import experiment
+from debugkit.finding import NotExamined
+from debugkit.observations.half_gradients import RescaledGradient, RescaledGradients
+from debugkit.restore import same_randomness
+from debugkit.subject import Subject
+
+_SCALES = (2.0**14, 2.0**7)  # the first at which nothing overflows
+_SMALLEST_NORMAL = torch.finfo(torch.float16).tiny
+
+
+@experiment(RescaledGradients, cost=9, requires=("batch",))
+def rescale_the_loss(subject: Subject) -> RescaledGradients:
+    """Which gradient values are zero or subnormal only for want of a scale. Raises NotExamined."""
+    parameters = {
+        name: p for name, p in subject.model.named_parameters() if p.requires_grad and p.dtype is torch.float16
+    }
+    if not parameters:
+        raise NotExamined("No trainable parameter is float16.")
+    plain = _gradients(subject, parameters, 1.0)
+    for scale in _SCALES:
+        scaled = _gradients(subject, parameters, scale)
+        if all(bool(torch.isfinite(gradient).all()) for gradient in scaled.values()):
+            return _compare(plain, scaled, scale)
+    raise NotExamined(f"Gradients overflow float16 when the loss is multiplied by {_SCALES[-1]:g}: none is too small.")
+
+
+def _gradients(subject: Subject, parameters: dict[str, torch.nn.Parameter], scale: float) -> dict[str, Tensor]:
+    with same_randomness():
+        loss = subject.loss()
+    if not loss.requires_grad:
+        raise NotExamined("The loss has no gradient.")
+    seed = torch.full_like(loss, scale)  # the loss itself, times the scale, might overflow
+    found = torch.autograd.grad(loss, list(parameters.values()), seed, allow_unused=True)
+    return {
+        name: gradient
+        for name, gradient in zip(parameters, found, strict=True)
+        if gradient is not None and gradient.layout is torch.strided
+    }
+
+
+def _compare(plain: dict[str, Tensor], scaled: dict[str, Tensor], scale: float) -> RescaledGradients:
+    gradients = []
+    for name, gradient in scaled.items():
+        there, size = gradient != 0, plain[name].abs()
+        zero = int((there & (size == 0)).sum())
+        subnormal = int((there & (size > 0) & (size < _SMALLEST_NORMAL)).sum())
+        gradients.append(RescaledGradient(name, int(there.sum()), zero, subnormal))
+    if not gradients:
+        raise NotExamined("No float16 parameter receives a gradient.")
+    return RescaledGradients(scale, tuple(gradients))

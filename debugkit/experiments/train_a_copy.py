@@ -1,0 +1,97 @@
+"""Train on one batch for a few steps, with the draws of every step alike, so that what is left to learn is fixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from debugkit.experiments import experiment
+from debugkit.finding import NotExamined
+from debugkit.observations.short_training import LearningRateTrial, OneBatchTraining, RateTrial
+from debugkit.restore import restored, same_randomness
+from debugkit.structure import batch_size, clone_tensors, map_tensors
+from debugkit.subject import Subject
+
+_STEPS = 3
+_FEWER, _MORE = 1e-2, 1e6
+_SHARE = 6  # of the batch: a sixth of the samples allows six times the steps
+_LEARNING_STEPS = 36
+_RATES = (1e-2, 1e-3)
+
+
+@experiment(LearningRateTrial, cost=10, requires=("batch", "optimizer"))
+def try_the_learning_rate(subject: Subject) -> LearningRateTrial:
+    """Three steps at the optimizer's own rate; three at another one where the loss does not fall."""
+    groups = [group for optimizer in subject.optimizers for group in optimizer.param_groups]
+    groups = [group for group in groups if any(parameter.requires_grad for parameter in group["params"])]
+    if not groups:
+        raise NotExamined("The optimizer holds no trainable parameter: see DK103.")
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in subject.optimizers):
+        raise NotExamined("LBFGS searches for its rate itself.")
+    rates = tuple(float(group["lr"]) for group in groups if "lr" in group)
+    if not rates:
+        raise NotExamined("The optimizer has no learning rate.")
+    scheduled = any(float(group.get("initial_lr", 0.0)) > 0 for group in groups)
+    if not any(rates):
+        return LearningRateTrial(rates, scheduled, None)
+    own = RateTrial(1.0, _with_rates(subject, 1.0))
+    factor = _FEWER if _rises(own.losses) else _MORE
+    fell = own.losses[-1] < own.losses[0] - 1e-4 * abs(own.losses[0])
+    other = None if fell and not _rises(own.losses) else RateTrial(factor, _with_rates(subject, factor))
+    return LearningRateTrial(rates, scheduled, own, other)
+
+
+@experiment(OneBatchTraining, cost=36, requires=("batch",))
+def learn_a_few_samples(subject: Subject) -> OneBatchTraining:
+    """Thirty-six steps of Adam at each of two rates on a sixth of the batch, two samples at least."""
+    size = batch_size(subject.batch)
+    if size is None or size < 2:
+        raise NotExamined("The batch has fewer than two samples.")
+    parameters = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise NotExamined("No parameter has requires_grad=True, so nothing can be learnt.")
+    few = max(2, size // _SHARE)
+    batch = map_tensors(subject.batch, lambda _, tensor: tensor[:few] if tensor.shape[:1] == (size,) else tensor)
+    curves = []
+    for rate in _RATES:
+        with restored(subject):
+            adam = torch.optim.Adam(parameters, lr=rate)
+            curves.append((rate, _train(subject, batch, [adam], _LEARNING_STEPS)))
+    rate, losses = min(curves, key=lambda curve: curve[1][-1] if math.isfinite(curve[1][-1]) else math.inf)
+    return OneBatchTraining(few, rate, losses)
+
+
+def _with_rates(subject: Subject, factor: float) -> tuple[float, ...]:
+    with restored(subject):
+        for optimizer in subject.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * factor
+        return _train(subject, subject.batch, subject.optimizers, _STEPS)
+
+
+def _train(subject: Subject, batch: Any, optimizers: Sequence[Optimizer], steps: int) -> tuple[float, ...]:
+    """The loss before each step, and after the last; it ends early where the loss is not finite."""
+    losses: list[float] = []
+    compute: Callable[[], torch.Tensor] = lambda: subject.loss(clone_tensors(batch))  # noqa: E731 - one expression
+    for _ in range(steps):
+        with same_randomness(0):
+            loss = compute()
+        losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]) or not loss.requires_grad:
+            return tuple(losses)
+        for parameter in subject.model.parameters():
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        for optimizer in optimizers:
+            optimizer.step()
+    with torch.no_grad(), same_randomness(0):
+        losses.append(float(compute()))
+    return tuple(losses)
+
+
+def _rises(losses: Sequence[float]) -> bool:
+    return not math.isfinite(losses[-1]) or losses[-1] > losses[0]

@@ -1,0 +1,1 @@
+"""The small tools a person calls alone, one file each."""

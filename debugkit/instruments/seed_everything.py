@@ -1,0 +1,91 @@
+"""seed_everything: every source of random numbers from one seed, loader workers included."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from debugkit.observations.plain import PlainData
+
+
+@dataclass(frozen=True)
+class Seeded(PlainData):
+    """What was set. `loader()` gives the arguments that make a DataLoader's order and workers repeatable."""
+
+    seed: int
+    deterministic: bool
+    workers: bool
+    seeded: tuple[str, ...]
+    left_alone: tuple[str, ...]
+
+    def loader(self) -> dict[str, Any]:
+        """`DataLoader(dataset, shuffle=True, **seeded.loader())`; a new generator each time; {} without workers."""
+        if not self.workers:
+            return {}
+        return {"generator": torch.Generator().manual_seed(self.seed), "worker_init_fn": seed_worker}
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {', '.join(self.seeded)}"]
+        lines += [f"  not set: {one}" for one in self.left_alone]
+        if self.workers:
+            lines.append("  for each DataLoader: DataLoader(…, **seeded.loader())")
+        return "\n".join(lines)
+
+
+def seed_everything(seed: int, deterministic: bool = False, workers: bool = True) -> Seeded:
+    """Seed Python, NumPy (if imported) and PyTorch on every device, and say what was set.
+
+    With `deterministic`, kernels without a deterministic form raise instead of varying (slower; on CUDA matrix products
+    need CUBLAS_WORKSPACE_CONFIG, which is set here and counts if CUDA is not yet in use). Equal results need an equal
+    number of threads too. An object that holds a Generator of its own is out of reach.
+
+    Raises ValueError if the seed is not in 0 … 2**32 - 1, which is what NumPy takes.
+
+    >>> seeded = seed_everything(7)
+    >>> first = torch.rand(1)
+    >>> bool(torch.equal(first, (seed_everything(7), torch.rand(1))[1])), sorted(seeded.loader())
+    (True, ['generator', 'worker_init_fn'])
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, but is {seed!r}.")
+    random.seed(seed)
+    torch.manual_seed(seed)  # every device's generator, also of devices not yet in use
+    seeded, left_alone = ["Python's random", "torch"], []
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+        seeded.append("numpy.random")
+    else:
+        left_alone.append("numpy.random (NumPy is not imported yet)")
+    if torch.cuda.is_available():
+        seeded.append(f"{torch.cuda.device_count()} CUDA device(s)")
+    if "PYTHONHASHSEED" not in os.environ:
+        left_alone.append("the order of Python sets of strings (start Python with PYTHONHASHSEED=0)")
+    _set_deterministic(deterministic)
+    if deterministic:
+        seeded.append("deterministic algorithms")
+    return Seeded(seed, deterministic, workers, tuple(seeded), tuple(left_alone))
+
+
+def seed_worker(_worker_id: int) -> None:
+    """A DataLoader's worker_init_fn: Python's and NumPy's generators from the worker's own torch seed.
+
+    Today's PyTorch does this itself; older ones left NumPy alike in all workers (PyTorch issue 5059).
+    """
+    seed = torch.initial_seed() % 2**32  # the loader's base seed plus the worker's number
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+
+
+def _set_deterministic(deterministic: bool) -> None:
+    """Both ways, so that a second call with False is what it says."""
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
+    torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = False if deterministic else torch.backends.cudnn.benchmark

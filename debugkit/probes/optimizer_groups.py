@@ -1,0 +1,113 @@
+"""Reads the parameter groups of every optimizer: what is frozen, foreign, forgotten or held twice."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+from debugkit.finding import NotExamined
+from debugkit.observations.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
+from debugkit.probes import SAMPLED_EVERY, Probe, probe
+from debugkit.subject import Subject
+
+Held = list[tuple[int, str, dict[str, Any]]]
+"""(optimizer's number, group's name, the group itself)"""
+
+
+@probe(OptimizerGroups, partial=True, watch_every=SAMPLED_EVERY)
+class OptimizerGroupsProbe(Probe[OptimizerGroups]):
+    """Listens to backward and to every optimizer that steps, those that were not passed in included."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self._optimizers = list(subject.optimizers)
+        self._with_gradient: set[int] = set()  # id() of tensors
+        self._turns: list[int] = []  # id(optimizer), without repetitions in a row
+
+    def after_backward(self) -> None:
+        held = [p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]]
+        self._with_gradient |= {id(p) for p in (*self.subject.model.parameters(), *held) if p.grad is not None}
+
+    def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
+        if not any(optimizer is known for known in self._optimizers):
+            self._optimizers.append(optimizer)
+        if self._turns[-1:] != [id(optimizer)]:
+            self._turns = [*self._turns[-15:], id(optimizer)]
+
+    @property
+    def observation(self) -> OptimizerGroups:
+        if not self._optimizers:
+            raise NotExamined("No optimizer was given: pass optimizer=.")
+        held = self._held()
+        own = {id(p): p for p in self.subject.model.parameters()}
+        everything = {id(p) for _, _, group in held for p in group["params"]}
+        return OptimizerGroups(
+            optimizers=len(self._optimizers),
+            groups=tuple(_group(number, name, group, own) for number, name, group in held),
+            strangers=self._strangers(held, own),
+            orphans=tuple(
+                Orphan(self.subject.parameter_paths[key], tuple(p.shape), p.numel())
+                for key, p in own.items()
+                if p.requires_grad and key not in everything and key in self._with_gradient
+            ),
+            duplicates=self._duplicates(held),
+        )
+
+    def _held(self) -> Held:
+        """Every group; those of a wrapper that shares them with what it wraps count once."""
+        held: Held = []
+        seen: set[int] = set()
+        for number, optimizer in enumerate(self._optimizers):
+            kind = type(optimizer).__name__
+            alike = sum(type(other) is type(optimizer) for other in self._optimizers)
+            label = f"{kind} {number}" if alike > 1 else kind
+            for index, group in enumerate(optimizer.param_groups):
+                if id(group) not in seen:
+                    seen.add(id(group))
+                    held.append((number, f"{label} group {index}", group))
+        return held
+
+    def _strangers(self, held: Held, own: dict[int, torch.nn.Parameter]) -> tuple[Stranger, ...]:
+        mixed = {number for number, _, group in held if any(id(p) in own for p in group["params"])}
+        return tuple(
+            Stranger(name, tuple(p.shape), p.numel(), number in mixed)
+            for number, name, group in held
+            for p in group["params"]
+            if id(p) not in own and id(p) not in self._with_gradient
+        )
+
+    def _duplicates(self, held: Held) -> tuple[Duplicate, ...]:
+        places: dict[int, list[tuple[int, str]]] = {}
+        for number, name, group in held:
+            for parameter in group["params"]:
+                places.setdefault(id(parameter), []).append((number, name))
+        return tuple(
+            Duplicate(
+                path=self.subject.parameter_paths.get(key),
+                groups=tuple(name for _, name in found),
+                one_optimizer=len({number for number, _ in found}) < len(found),
+                alternations=self._alternations({number for number, _ in found}),
+            )
+            for key, found in places.items()
+            if len(found) > 1
+        )
+
+    def _alternations(self, numbers: set[int]) -> int:
+        """How often the turn went from one of these optimizers to another of them."""
+        mine = {id(self._optimizers[number]) for number in numbers}
+        turns = [turn for turn in self._turns if turn in mine]
+        return sum(before != after for before, after in itertools.pairwise(turns))
+
+
+def _group(number: int, name: str, group: dict[str, Any], own: dict[int, torch.nn.Parameter]) -> Group:
+    rate = group.get("lr")
+    return Group(
+        name=name,
+        optimizer=number,
+        held=len(group["params"]),
+        frozen=sum(not p.requires_grad for p in group["params"]),
+        of_the_model=sum(id(p) in own for p in group["params"]),
+        learning_rate=None if rate is None else float(rate),
+    )

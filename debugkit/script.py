@@ -1,0 +1,139 @@
+"""Watches a training script that knows nothing of debugkit: models and optimizers are found as they are used.
+
+The script sees what it would see under `python train.py ARGS…`: its arguments, `__main__`, its folder first on the
+path. Its exit code and its exception are kept, and handed on with the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from debugkit.report import Report
+from debugkit.watch import Run, chosen_rules
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """What came of a script: the report, the exit code that `python` would have given, what it raised if anything."""
+
+    report: Report
+    exit_code: int
+    error: BaseException | None
+
+
+def watch_script(
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    select: str | Sequence[str] | None = None,
+    ignore: str | Sequence[str] | None = None,
+    snapshot_dir: Path | None = None,
+    every: int = 1,
+) -> ScriptRun:
+    """Run `script` to its end under watch(). Its traceback goes to stderr as ever. Raises UnknownCodeError."""
+    run = Run(None, chosen_rules(select, ignore), every=every, snapshot_dir=snapshot_dir, title=script.name)
+    error: BaseException | None = None
+    try:
+        with _as_main(script, arguments), run, FindModels(run):
+            runpy.run_path(str(script), run_name="__main__")
+    except BaseException as raised:  # SystemExit and KeyboardInterrupt end a script too
+        error = raised
+    exit_code = _exit_code(error, script)
+    report = run.report
+    if exit_code != 0:
+        report = replace(report, failure=_failure(error, exit_code))
+    return ScriptRun(report, exit_code, error)
+
+
+class FindModels:
+    """Adopts each module that the script calls by itself and that has parameters, at its first call."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> None:
+        self._handles.append(register_module_forward_pre_hook(self._called))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for handle in self._handles:
+            _remove(handle)
+
+    def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling():
+            return
+        monitor = self._run.monitor
+        if monitor.running.modules or monitor.paused or torch._C._current_graph_task_id() != -1:
+            return
+        if monitor.knows(module) or next(module.parameters(), None) is None:
+            return
+        hooks = self._run.adopt(module)
+        hooks.started(hooks.prefix, module, args, {})  # its own hooks come too late for this call
+        self._take_keywords(module)
+
+    def _take_keywords(self, module: nn.Module) -> None:
+        """The keywords of the first call, which only a forward hook is told."""
+        calls = self._run.monitor.calls
+
+        def after(called: nn.Module, _args: Any, kwargs: dict[str, Any], _output: Any) -> None:
+            if called is module:
+                _remove(handle)
+                if calls and calls[-1].module is module:
+                    calls[-1].add_keywords(kwargs)
+
+        handle = register_module_forward_hook(after, with_kwargs=True)
+        self._handles.append(handle)  # for a first call that raises
+
+
+def _remove(handle: RemovableHandle) -> None:
+    """Remove a global hook wholly: PyTorch forgets its note of hooks that take keywords, which compiled models mind."""
+    handle.remove()
+    nn.modules.module._global_forward_hooks_with_kwargs.pop(handle.id, None)
+
+
+@contextlib.contextmanager
+def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """`sys.argv` and `sys.path` as the script expects them."""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _exit_code(error: BaseException | None, script: Path) -> int:
+    """What `python` would have exited with, after saying on stderr what it would have said."""
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        sys.stderr.write(f"{error.code}\n")
+        return 1
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_code.co_filename != str(script):
+        at = at.tb_next  # debugkit's and runpy's own frames
+    traceback.print_exception(type(error), error, at or error.__traceback__)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _failure(error: BaseException | None, exit_code: int) -> str:
+    if isinstance(error, SystemExit):
+        return f"The script exited with code {exit_code}."
+    text = str(error).partition("\n")[0]
+    return f"The script raised {type(error).__name__}" + (f": {text[:160].rstrip('.')}." if text else ".")

@@ -1,0 +1,187 @@
+"""Write the pages that are made from code: one page a rule, their index, and the reference of both command lines.
+
+    python docs/_generate.py           # write what differs
+    python docs/_generate.py --check   # change nothing; exit 1 and name the pages that are not true
+
+The pages are committed, so that they can be read and searched without building anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import _tables
+
+from debugkit.registry import Rule, all_rules
+
+RULES = "debugkit/rules"
+REFERENCE = "reference"
+_COSTS = {"F": "free", "data": "reads the dataloader", "0 hw": "needs no hardware"}
+_COST_UNITS = {"F": "forward pass", "S": "training step", "P": "process"}
+
+
+def pages() -> dict[str, str]:
+    """Every generated page's text, by its path below `docs/`."""
+    made = {f"{RULES}/index.md": rules_index()}
+    made |= {_tables.rule_page(rule): rule_page(rule) for rule in all_rules()}
+    made |= {f"{REFERENCE}/{name}.md": command_page(name, app) for name, app in _command_lines().items()}
+    return made
+
+
+def rules_index() -> str:
+    """The table of all rules, by family."""
+    lines = [
+        "# Rules",
+        "",
+        "Each rule is one fault. `error` is kept for what is proved; a statistic is a `warning`, a rule of thumb is",
+        "`info`. The cost is what `debugkit.check` spends on it beyond one observed step: F is free, 1F one forward",
+        "pass, 1S one training step, nS several.",
+        "",
+    ]
+    for chapter in _tables.chapters():
+        rules = [rule for rule in all_rules() if rule.family == chapter.name]
+        if rules:
+            lines += [
+                f"## DK{chapter.digit}xx {chapter.title}",
+                "",
+                f"{chapter.about[0].upper()}{chapter.about[1:]}.",
+                "",
+            ]
+            lines += [_tables.rules_list(rules, "../../"), ""]
+    return "\n".join(lines)
+
+
+def rule_page(rule: Rule) -> str:
+    """A rule's docstring as its page, its facts in a table under the first line."""
+    summary, _, body = rule.page.partition("\n")
+    modes = ", ".join(f"`{mode}`" for mode in rule.modes)
+    return "\n".join(
+        [
+            f"# {rule.code} {rule.name}",
+            "",
+            summary,
+            "",
+            "| Severity | Certainty | Cost | Runs in |",
+            "|---|---|---|---|",
+            f"| {rule.severity} | {rule.certainty} | {cost_in_words(rule.cost)} | {modes} |",
+            "",
+            body.strip(),
+            "",
+            f'<p class="source">From <code>{rule.module.replace(".", "/")}.py</code></p>',
+            "",
+        ]
+    )
+
+
+def cost_in_words(cost: str) -> str:
+    """`2F` is two forward passes, `nS` several training steps, `F` is free."""
+    if cost in _COSTS:
+        return _COSTS[cost]
+    count, unit = cost[:-1].rstrip("+"), _COST_UNITS.get(cost.rstrip("+")[-1:], "")
+    if not unit:
+        return cost
+    number = {"1": "one", "2": "two", "3": "three", "n": "several"}.get(count, count)
+    return f"{number} {unit}{'' if count == '1' else 's' if unit != 'process' else 'es'}"
+
+
+def command_page(name: str, app: typer.Typer) -> str:
+    """One command line's reference: usage, arguments and options of every command, from typer's own definitions."""
+    root = typer.main.get_command(app)
+    lines = [f"# `{name}`", "", _text(root.help), ""]
+    lines += _commands(root, name, level=2)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    """Write, or check, every page; 1 where the check finds one that is not true."""
+    check = "--check" in sys.argv[1:]
+    if unknown := [argument for argument in sys.argv[1:] if argument != "--check"]:
+        typer.echo(f"There is no option {unknown[0]}. Usage: python docs/_generate.py [--check]", err=True)
+        return 2
+    made = pages()
+    stale = [path for path, text in made.items() if _read(path) != text]
+    orphans = sorted({path for folder in (RULES, REFERENCE) for path in _present(folder)} - made.keys())
+    for path in stale:
+        if not check:
+            (_tables.DOCS / path).parent.mkdir(parents=True, exist_ok=True)
+            (_tables.DOCS / path).write_text(made[path], encoding="utf-8")
+        typer.echo(f"{'not true' if check else 'written'}: docs/{path}")
+    for path in orphans:
+        if not check:
+            (_tables.DOCS / path).unlink()
+        typer.echo(f"{'has no source' if check else 'removed'}: docs/{path}")
+    if check and (stale or orphans):
+        typer.echo("Run `python docs/_generate.py` and commit what it writes.")
+        return 1
+    return 0
+
+
+def _commands(command: Any, path: str, level: int) -> list[str]:
+    lines: list[str] = []
+    for name, child in getattr(command, "commands", {}).items():
+        if child.hidden:
+            continue
+        full = f"{path} {name}"
+        context = child.context_class(child, info_name=full)
+        usage = " ".join([full, *child.collect_usage_pieces(context)])
+        lines += [f"{'#' * level} {full}", "", _text(child.help), "", "```text", usage, "```", ""]
+        lines += _parameters(child)
+        lines += _commands(child, full, level + 1)
+    return lines
+
+
+def _parameters(command: Any) -> list[str]:
+    rows = []
+    for parameter in command.params:
+        if getattr(parameter, "hidden", False):
+            continue
+        names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+        if parameter.param_type_name == "argument":
+            names = f"`{(parameter.metavar or parameter.name).upper()}{'...' if parameter.nargs == -1 else ''}`"
+        rows.append(f"| {names} | {_cell(getattr(parameter, 'help', None) or '')}{_default(parameter)} |")
+    return ["| Option | |", "|---|---|", *rows, ""] if rows else []
+
+
+def _default(parameter: Any) -> str:
+    default = parameter.default
+    if default is None or default is False or callable(default) or default in ((), [], ""):
+        return ""
+    return "" if "Sentinel" in type(default).__name__ else f" Default: `{default}`."
+
+
+def _command_lines() -> dict[str, typer.Typer]:
+    lines = {}
+    for name, module in {"lab": "labs.cli.app", "debugkit": "debugkit.cli"}.items():
+        if importlib.util.find_spec(module) and hasattr(cli := importlib.import_module(module), "app"):
+            lines[name] = cli.app
+    return lines
+
+
+def _text(help_text: str | None) -> str:
+    return re.sub(r"[\b\f]", "", help_text or "").strip()
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def _present(folder: str) -> list[str]:
+    return [page.relative_to(_tables.DOCS).as_posix() for page in (_tables.DOCS / folder).glob("*.md")]
+
+
+def _read(path: str) -> str | None:
+    page = _tables.DOCS / path
+    return page.read_text(encoding="utf-8") if page.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What the site builds by itself: the navigation of lessons and rules, a lesson's facts, and tables of what exists.
+
+mkdocs calls these functions (`hooks:` in mkdocs.yml). A page asks for a list with a comment on a line of its own:
+`<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- symptoms: silent -->`, `<!-- instruments -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import _tables
+from mkdocs.exceptions import PluginError
+
+import debugkit
+from debugkit.registry import all_rules
+from labs.grading.catalog import Lab, all_labs
+
+INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
+_ASKED = re.compile(r"^<!-- (labs|rules|symptoms): (\w+) -->$", re.MULTILINE)
+_NOT_WRITTEN = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*(?:lessons/\w+/\d\d_\w+|debugkit/rules/dk\d{3}_\w+)\.md)\)")
+_LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
+
+
+def on_config(config: Any) -> Any:
+    """Add to the navigation each chapter's lessons, each family's rules, and pages that mkdocs.yml does not name."""
+    docs = Path(config["docs_dir"])
+    named = str(config["nav"])
+    for entry in config["nav"]:
+        if "Home" in entry:
+            entry["Home"] += _unnamed(docs, docs, named)
+        if "Lessons" in entry:
+            entry["Lessons"] += _lesson_sections(docs)
+        if "debugkit" in entry:
+            entry["debugkit"] += _unnamed(docs / "debugkit", docs, named)
+            entry["debugkit"] += [
+                {"Command lines": [f"reference/{page.name}" for page in sorted((docs / "reference").glob("*.md"))]}
+            ]
+        if "Rules" in entry:
+            entry["Rules"] += _rule_sections(docs)
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Put a lesson's facts under its failure, and tables where a page asks for them."""
+    path = page.file.src_uri
+    if lesson := _LESSON.fullmatch(path):
+        markdown = _with_card(markdown, lesson.group(1), path)
+    markdown = markdown.replace("<!-- instruments -->", _instruments())
+    markdown = _ASKED.sub(lambda asked: _table(asked.group(1), asked.group(2), path), markdown)
+    folder = Path(page.file.abs_src_path).parent
+    return _NOT_WRITTEN.sub(
+        lambda link: link.group(0) if (folder / link.group(2)).exists() else _promised(link.group(1)), markdown
+    )
+
+
+def _instruments() -> str:
+    """The API blocks of the instruments that are written: `debugkit.__all__` names all that are public."""
+    names = [name for name in debugkit.__all__ if (INSTRUMENTS / f"{name}.py").exists()]
+    return "\n\n".join(f"::: debugkit.instruments.{name}.{name}" for name in names)
+
+
+def _promised(text: str) -> str:
+    """A lesson or a rule may name one that comes later: it becomes a link when its page is there."""
+    return f"{text} (not written yet)"
+
+
+def _unnamed(folder: Path, docs: Path, named: str) -> list[str]:
+    """Pages of a folder that mkdocs.yml does not name: they come last in its section."""
+    pages = [page.relative_to(docs).as_posix() for page in sorted(folder.glob("[!_]*.md"))]
+    return [page for page in pages if f"'{page}'" not in named]
+
+
+def _lesson_sections(docs: Path) -> list[dict[str, list[str]]]:
+    sections = []
+    for chapter in _tables.chapters():
+        folder = docs / "lessons" / chapter.name
+        pages = [folder / "index.md", *sorted(folder.glob("[0-9][0-9]_*.md"))]
+        sections.append({chapter.title: [page.relative_to(docs).as_posix() for page in pages]})
+    return sections
+
+
+def _rule_sections(docs: Path) -> list[dict[str, list[dict[str, str]]]]:
+    sections = []
+    for chapter in _tables.chapters():
+        rules = [rule for rule in all_rules() if rule.family == chapter.name]
+        pages = [
+            {f"{rule.code} {rule.name}": _tables.rule_page(rule)}
+            for rule in rules
+            if (docs / _tables.rule_page(rule)).exists()
+        ]
+        if pages:
+            sections.append({chapter.title: pages})
+    return sections
+
+
+def _with_card(markdown: str, number: str, path: str) -> str:
+    labs = {lab.id: lab for lab in all_labs()}
+    if number not in labs:
+        raise PluginError(f"{path} is the lesson of lab {number}, and there is no such lab.")
+    lab: Lab = labs[number]
+    if path != f"{lab.lesson}.md":
+        raise PluginError(f"{path} should be {lab.lesson}.md: that is what lab.toml's chapter, id and slug say.")
+    card = _tables.lab_card(lab, all_rules(), {other.id: other.title for other in labs.values()})
+    before, heading, after = markdown.partition("\n## Predict")
+    return f"{before.rstrip()}\n\n{card}\n{heading}{after}"
+
+
+def _table(kind: str, what: str, path: str) -> str:
+    to_docs = "../" * path.count("/")
+    if kind == "symptoms":
+        return _tables.symptom_index(all_labs(), all_rules(), loud=what == "loud", to_docs=to_docs)
+    known = {chapter.name for chapter in _tables.chapters()} | {"all"}
+    if what not in known:
+        raise PluginError(
+            f"{path} asks for {kind} of {what!r}, which is no chapter. Chapters: {', '.join(sorted(known))}."
+        )
+    if kind == "labs":
+        return _tables.labs_list([lab for lab in all_labs() if what in ("all", lab.chapter)], to_docs)
+    return _tables.rules_list([rule for rule in all_rules() if what in ("all", rule.family)], to_docs)

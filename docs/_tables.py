@@ -1,0 +1,154 @@
+"""The site's lists, as Markdown made from what exists: labs from their `lab.toml`, rules from the registry.
+
+Pure functions from data to text. `docs/_hooks.py` puts them into pages while the site is built, `docs/_generate.py`
+into the committed pages.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from debugkit.registry import Rule
+from labs.grading.catalog import Lab
+
+DOCS = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One chapter of the taxonomy: its folder name, title, tens digit, and what it is about."""
+
+    name: str
+    title: str
+    digit: int
+    about: str
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Something a person notices, what to look at first, and the labs and rules it leads to."""
+
+    title: str
+    loud: bool
+    seen: str
+    look: str
+    labs: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+def chapters() -> tuple[Chapter, ...]:
+    """The ten chapters in the order of the taxonomy."""
+    return tuple(Chapter(name, **facts) for name, facts in tomllib.loads(_read("_chapters.toml")).items())
+
+
+def signs() -> tuple[Sign, ...]:
+    """Every sign of the symptom index, in the order of the page."""
+    return tuple(
+        Sign(**{**entry, "labs": tuple(entry["labs"]), "rules": tuple(entry["rules"])})
+        for entry in tomllib.loads(_read("_symptoms.toml"))["sign"]
+    )
+
+
+def labs_list(labs: Sequence[Lab], to_docs: str) -> str:
+    """Labs with their symptom. `to_docs` leads from the page's folder to `docs/`, e.g. `../../`."""
+    if not labs:
+        return "The labs of this chapter are not written yet."
+    return _entries(
+        (
+            f"{_lesson_link(lab, to_docs, numbered=True)}",
+            f"{stars(lab)} {lab.loudness} · {lab.minutes}\u00a0min",
+            lab.symptom,
+        )
+        for lab in labs
+    )
+
+
+def rules_list(rules: Sequence[Rule], to_docs: str) -> str:
+    """Rules with their one-line fault, how bad it is, how sure the rule is, and its cost."""
+    if not rules:
+        return "The rules of this chapter are not written yet."
+    return _entries(
+        (
+            f"{_rule_link(rule, to_docs)} {rule.name}",
+            f"{rule.severity} · {rule.certainty} · {rule.cost}",
+            rule.summary,
+        )
+        for rule in rules
+    )
+
+
+def symptom_index(labs: Iterable[Lab], rules: Iterable[Rule], *, loud: bool, to_docs: str = "") -> str:
+    """The loud or the silent signs: what is seen, where to look, and the labs and rules there are for it."""
+    by_id = {lab.id: lab for lab in labs}
+    by_code = {rule.code: rule for rule in rules}
+    blocks = []
+    for sign in signs():
+        here = [by_id[number] for number in sign.labs if number in by_id]
+        there = [by_code[code] for code in sign.rules if code in by_code]
+        if sign.loud is loud:
+            blocks.append(_sign_block(sign, here, there, to_docs))
+    return "\n\n".join(blocks)
+
+
+def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
+    """The facts under a lesson's failure: what it takes, and the commands. `titles`: each lab's title by its id."""
+    codes = {rule.code: rule for rule in rules}
+    facts = [
+        f"<li>{stars(lab)}</li>",
+        f'<li class="{lab.loudness}">{"it raises" if lab.loudness == "loud" else "nothing raises"}</li>',
+        f"<li>{lab.minutes} minutes</li>",
+        f"<li>edit <code>{', '.join(lab.editable)}</code></li>",
+    ]
+    if lab.prerequisites:
+        wanted = ", ".join(f"{number} {titles.get(number, '')}".strip() for number in lab.prerequisites)
+        facts.append(f"<li>after {wanted}</li>")
+    seen_by = ", ".join(_rule_link(codes[code], "../../") for code in lab.rules if code in codes)
+    lines = [f'<ul class="facts">{"".join(facts)}</ul>', ""]
+    lines += ["```sh", f"lab start {lab.id}   # a copy of your own to mend", f"lab run {lab.id}     # see it fail"]
+    lines += [f"lab grade {lab.id}   # is it mended?", "```", ""]
+    if seen_by:
+        # Folded: a rule's name tells the fault.
+        lines += ['??? rules "Which rule sees it (this names the fault)"', f"    {seen_by}", ""]
+    return "\n".join(lines)
+
+
+def stars(lab: Lab) -> str:
+    """Difficulty as one to three stars."""
+    drawn = "★" * lab.difficulty + "☆" * (3 - lab.difficulty)
+    return f'<span class="stars" title="difficulty {lab.difficulty} of 3">{drawn}</span>'
+
+
+def _entries(entries: Iterable[tuple[str, str, str]]) -> str:
+    """(name, facts, sentence) one below the other: a list reads on a phone where a table would be squeezed."""
+    items = [f'- **{name}** <span class="meta">{facts}</span>\n\n    {sentence}' for name, facts, sentence in entries]
+    return '<div class="entries" markdown>\n\n' + "\n\n".join(items) + "\n\n</div>"
+
+
+def _sign_block(sign: Sign, labs: Sequence[Lab], rules: Sequence[Rule], to_docs: str) -> str:
+    lines = [f"### {sign.title}", "", sign.seen, "", f"**Look first.** {sign.look}", ""]
+    if labs:
+        lines.append("- Labs: " + " · ".join(_lesson_link(lab, to_docs, numbered=True) for lab in labs))
+    if rules:
+        lines.append("- Rules: " + " · ".join(f"{_rule_link(rule, to_docs)} {rule.name}" for rule in rules))
+    return "\n".join(lines)
+
+
+def _lesson_link(lab: Lab, to_docs: str, *, numbered: bool = False) -> str:
+    text = f"{lab.id} {lab.title}" if numbered else lab.title
+    return f"[{text}]({to_docs}{lab.lesson}.md)" if (DOCS / f"{lab.lesson}.md").exists() else text
+
+
+def _rule_link(rule: Rule, to_docs: str) -> str:
+    return f"[{rule.code}]({to_docs}{rule_page(rule)})"
+
+
+def rule_page(rule: Rule) -> str:
+    """A rule's page below `docs/`; `Rule.url` is the same address on the site."""
+    return f"debugkit/rules/{rule.module.rpartition('.')[2]}.md"
+
+
+def _read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What an author of labs uses: verify, new, figures."""

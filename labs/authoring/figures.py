@@ -1,0 +1,62 @@
+"""`lab dev figures`: makes a lesson's figures from real runs, by the lab's own `figures.py`."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+from labs.grading.catalog import Lab
+from labs.learner.lesson import lesson_file
+
+SUFFIXES = (".svg", ".png", ".gif")
+
+
+class FiguresError(Exception):
+    """A figures.py is not what it should be; the message says what is wrong."""
+
+
+def has_figures(lab: Lab) -> bool:
+    """Whether the lab makes figures."""
+    return (lab.folder / "figures.py").is_file()
+
+
+def make_figures(lab: Lab) -> list[Path]:
+    """Run `figures(out)` of the lab's figures.py and put what it wrote beside the lesson.
+
+    The old figures stay until all new ones are made. Raises FiguresError, and whatever the lab's code raises.
+    """
+    function = getattr(_load(lab), "figures", None)
+    if not callable(function):
+        raise FiguresError(f"{lab.name}/figures.py has no function figures(out: Path).")
+    target = lesson_file(lab).parent / "figures"
+    with tempfile.TemporaryDirectory(prefix="lab-figures-") as name:
+        out = Path(name)
+        function(out)
+        made = sorted(path for path in out.iterdir() if path.is_file())
+        _refuse_what_is_no_figure(lab, made)
+        target.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copyfile(path, target / path.name)) for path in made]
+
+
+def _refuse_what_is_no_figure(lab: Lab, made: list[Path]) -> None:
+    if not made:
+        raise FiguresError(f"{lab.name}/figures.py wrote nothing into the folder it was given.")
+    for path in made:
+        if path.suffix not in SUFFIXES:
+            raise FiguresError(f"{lab.name}/figures.py wrote {path.name}; a figure is {', '.join(SUFFIXES)}.")
+        if not path.name.startswith(f"{lab.id}_"):
+            # the folder is shared by the chapter's labs, so a bare name would overwrite a neighbour's
+            raise FiguresError(f"{lab.name}/figures.py wrote {path.name}; a figure's name begins with {lab.id}_.")
+
+
+def _load(lab: Lab) -> ModuleType:
+    path = lab.folder / "figures.py"
+    spec = importlib.util.spec_from_file_location(f"labs.{lab.name}.figures", path)
+    if spec is None or spec.loader is None:
+        raise FiguresError(f"{path} cannot be imported.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,67 @@
+"""The look of a lesson's figures: one palette for broken and mended, legible on light and dark pages and on a phone."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+from labs.grading.catalog import Lab
+
+BROKEN, MENDED, REFERENCE = "#b3402a", "#4d6b2f", "#8a9294"  # the colours of docs/assets/site.css
+_STYLE = {
+    "figure.figsize": (6.4, 3.2),
+    "figure.dpi": 100,
+    "svg.hashsalt": "vla-debug-lab",  # the same figure gives the same bytes
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "figure.facecolor": "#fbfaf7",
+    "axes.facecolor": "#fbfaf7",
+}
+
+
+def new_figure(title: str, x: str, y: str) -> tuple[Any, Any]:
+    """An empty figure and its axes, in the lessons' style."""
+    mpl.use("Agg")
+    mpl.rcParams.update(_STYLE)
+    figure, axes = plt.subplots(layout="constrained")
+    axes.set(title=title, xlabel=x, ylabel=y)
+    return figure, axes
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write an SVG without a date, so that an unchanged figure is an unchanged file."""
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def smooth(values: list[float], window: int = 9) -> list[float]:
+    """The running mean over the last `window` values."""
+    return [sum(values[max(0, i - window + 1) : i + 1]) / min(i + 1, window) for i in range(len(values))]
+
+
+def broken_and_mended(lab: Lab) -> dict[str, ModuleType]:
+    """The lab's policy.py as shipped and as solved, by the names the figures use."""
+    return {"as shipped": _load(lab.folder / "policy.py"), "mended": _load(lab.solution / "policy.py")}
+
+
+COLOURS = {"as shipped": BROKEN, "mended": MENDED}
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"figures_of_{path.parent.parent.name}_{path.parent.name}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be imported.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,51 @@
+"""The `lab` command: thin typer commands over labs.learner, labs.grading and labs.authoring.
+
+This file keeps to old syntax and imports nothing of the lab at the top: it is what tells a person that their Python is
+too old or that the extra is missing, so it must run where the rest cannot.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Optional, Sequence  # noqa: UP035  (must import on the Pythons it refuses)
+
+OLDEST_PYTHON = (3, 11)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045
+    """Run `lab` with `arguments` (default: the process's own) and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        print_error(
+            "lab needs Python {}.{} or newer and this is {}.{}. Make an environment with a newer one: "
+            "`python3.11 -m venv .venv`.".format(*OLDEST_PYTHON, *sys.version_info[:2]),
+            given,
+        )
+        return 2
+    try:
+        from labs.cli.run_command import run_command
+    except ModuleNotFoundError as error:
+        sentence = missing_package(error)
+        if sentence is None:
+            raise
+        print_error(sentence, given)
+        return 2
+    return run_command(given)
+
+
+def missing_package(error: ModuleNotFoundError) -> Optional[str]:  # noqa: UP045
+    """What to say where a package is not installed; None where the module is one of ours, which is a fault."""
+    package = (error.name or "").split(".")[0]
+    if package in ("", "labs", "debugkit"):
+        return None
+    return f"lab needs {package}, which is not installed. `pip install 'vla-debug-lab[labs]'` installs it."
+
+
+def print_error(sentence: str, arguments: Sequence[str]) -> None:
+    """Say it on stderr and, where `--json` was asked for, as the one document on stdout too."""
+    sys.stderr.write("lab: " + sentence + "\n")
+    if "--json" in arguments:
+        import json
+
+        sys.stdout.write(json.dumps({"schema": 1, "labs": [], "error": sentence}) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,60 @@
+"""The `lab` application: every command, in the order a learner meets them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from labs.cli import attempt_commands, demo_command, grade_command, observe_commands, overview_commands
+from labs.cli.dev_commands import dev
+
+app = typer.Typer(
+    name="lab",
+    help="Learn why a model that runs without an error is wrong: find, fix, and prove the fix.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"vla-debug-lab {version('vla-debug-lab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        # Eager: it is answered before typer asks which command was meant.
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
+
+for _name, _command in {
+    "list": overview_commands.list_labs,
+    "start": attempt_commands.start,
+    "run": observe_commands.run,
+    "grade": grade_command.grade,
+    "hint": attempt_commands.hint,
+    "watch": observe_commands.watch,
+    "diagnose": observe_commands.diagnose,
+    "diff": attempt_commands.diff,
+    "reset": attempt_commands.reset,
+    "solution": attempt_commands.solution,
+    "progress": overview_commands.progress,
+    "open": overview_commands.open_lesson,
+    "demo": demo_command.demo,
+    "doctor": overview_commands.doctor,
+    "init": overview_commands.init,
+}.items():
+    app.command(_name)(_command)
+
+app.add_typer(dev)

@@ -1,0 +1,82 @@
+"""`lab progress` as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from labs.cli.console import STATUS_MARKS, next_command, out
+from labs.grading.catalog import Lab
+from labs.learner.progress import LabProgress, Progress
+from labs.learner.standing import Standing, standing, xp_for
+
+BAR_WIDTH = 24
+
+
+def show_progress(labs: Sequence[Lab], progress: Progress) -> None:
+    """Level, what was done in each lab, and achievements."""
+    now = standing(progress, labs)
+    out.print()
+    out.print(f"  [strong]level {now.level}, {now.level_name}[/]  {_bar(now)}  [quiet]{_ahead(now)}[/]")
+    touched = [lab for lab in labs if lab.id in progress.labs]
+    if not touched:
+        out.print("\n  [quiet]No lab started yet.[/]")
+        next_command("lab list", "choose one")
+        out.print()
+        return
+    out.print()
+    table = Table(box=None, padding=(0, 1), header_style="quiet")
+    for heading, justify in (
+        ("", "left"),
+        ("lab", "left"),
+        ("grades", "right"),
+        ("hints", "right"),
+        ("took", "right"),
+        ("XP", "right"),
+    ):
+        table.add_column(heading, justify=justify, no_wrap=heading != "lab")  # type: ignore[arg-type]
+    for lab in touched:
+        table.add_row(*_row(lab, progress.labs[lab.id]))
+    out.print(table)
+    if now.achievements:
+        out.print()
+        for achievement in now.achievements:
+            out.print(f"  [warn]◆[/] [strong]{achievement.name}[/]  [quiet]{achievement.how}[/]")
+    out.print()
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit that says enough."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 86_400:.0f} days"
+
+
+def _row(lab: Lab, done: LabProgress) -> list[Text]:
+    sign, style = STATUS_MARKS[done.status]
+    took = duration(done.seconds_to_fix) if done.seconds_to_fix is not None else "–"
+    earned = xp_for(lab, done)
+    return [
+        Text(f" {sign} {lab.id}", style=style),
+        Text(lab.title),
+        Text(str(done.grades)),
+        Text(str(done.hints)),
+        Text(took),
+        Text(str(earned) if earned else "–"),
+    ]
+
+
+def _bar(now: Standing) -> str:
+    share = 1.0 if now.next_level_at is None else (now.xp - now.level_floor) / (now.next_level_at - now.level_floor)
+    full = int(share * BAR_WIDTH)
+    return f"[good]{'━' * full}[/][quiet]{'━' * (BAR_WIDTH - full)}[/]"
+
+
+def _ahead(now: Standing) -> str:
+    return f"{now.xp} XP" if now.next_level_at is None else f"{now.xp} of {now.next_level_at} XP"

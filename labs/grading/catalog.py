@@ -1,0 +1,147 @@
+"""The catalog: which labs there are, read from each lab's `lab.toml`.
+
+Imported by `lab list`, so it needs neither torch nor transformers. `msgspec` decodes and validates in one go: a key
+that is misspelt, missing or of the wrong type is an error that names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+# An author's own collection, and fixture labs, live elsewhere: `<root>/labNN_slug` beside `<root>/../solutions`.
+LABS_ROOT = Path(os.environ.get("VLA_LABS_ROOT") or Path(__file__).parents[1]).resolve()
+SOLUTIONS_ROOT = LABS_ROOT.parent / "solutions"
+
+Chapter = Literal[
+    "shapes",
+    "gradients",
+    "numerics",
+    "data",
+    "actions",
+    "loop",
+    "memory",
+    "reproducibility",
+    "distributed",
+    "frameworks",
+]
+CHAPTERS: tuple[str, ...] = Chapter.__args__  # type: ignore[attr-defined]
+
+_Seconds = Annotated[int, msgspec.Meta(ge=1, le=600)]
+_Url = Annotated[str, msgspec.Meta(pattern=r"^https://")]
+
+
+class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The documented case a lab re-creates."""
+
+    bug: str
+    """What went wrong there, in one sentence."""
+    project: str
+    """The project whose people met it, as `owner/name`."""
+    urls: tuple[_Url, ...]
+    """The commits, issues or pull requests where it is documented; the first one is the main source."""
+    general_pytorch: bool = False
+    """True where the case is general PyTorch work rather than a VLA; the lesson then says so."""
+
+
+class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One lab, as its `lab.toml` states it."""
+
+    id: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{2}$")]
+    """Two digits; the tens digit is the chapter."""
+    slug: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
+    """The fault's name; with the id it is the folder: `lab03_silent_broadcast`."""
+    title: str
+    """What a learner reads in `lab list`. It names the symptom's world, not the fault."""
+    chapter: Chapter
+    """One of the ten chapters."""
+    difficulty: Annotated[int, msgspec.Meta(ge=1, le=3)]
+    """Stars, 1 to 3."""
+    minutes: Annotated[int, msgspec.Meta(ge=5, le=120)]
+    """How long a learner takes, honestly."""
+    loudness: Literal["loud", "silent"]
+    """`loud` if it raises, `silent` if it only goes wrong."""
+    symptom: str
+    """What a person sees, without saying why."""
+    prerequisites: tuple[str, ...] = ()
+    """Ids of labs that teach what this one assumes."""
+    editable: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("policy.py",)
+    """The files a learner edits."""
+    timeout_s: _Seconds = 60
+    """Wall-clock limit of one whole grade, seconds."""
+    memory_mb: Annotated[int, msgspec.Meta(ge=512, le=16384)] = 4096
+    """Address-space limit of the sandboxed child, MiB."""
+    seeds: Annotated[tuple[int, ...], msgspec.Meta(min_length=2)]
+    """Seeds that outcome checks draw from."""
+    rules: tuple[str, ...] = ()
+    """debugkit codes that must fire on the starter and stay silent on the solution."""
+    anchor: Anchor
+    """The documented case."""
+    notes_topics: tuple[str, ...] = ()
+    """Topics of the course notes this lab's lesson teaches."""
+    extras: tuple[str, ...] = ()
+    """Optional dependencies it needs beyond `labs`, e.g. `frameworks`."""
+
+    @property
+    def name(self) -> str:
+        """The folder's name, e.g. `lab03_silent_broadcast`."""
+        return f"lab{self.id}_{self.slug}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the shipped starter, probe and checks are."""
+        return LABS_ROOT / self.name
+
+    @property
+    def solution(self) -> Path:
+        """Where the shipped solution is."""
+        return SOLUTIONS_ROOT / self.name
+
+    @property
+    def lesson(self) -> str:
+        """The lesson's path below `docs/`, without its suffix."""
+        return f"lessons/{self.chapter}/{self.id}_{self.slug}"
+
+
+class CatalogError(Exception):
+    """A lab's metadata is not valid; the message says which file and what is wrong."""
+
+
+class UnknownLabError(Exception):
+    """There is no lab of that number; the message lists what there is."""
+
+
+def load(folder: Path) -> Lab:
+    """Read and validate one lab folder. Raises CatalogError."""
+    path = folder / "lab.toml"
+    try:
+        lab = msgspec.toml.decode(path.read_bytes(), type=Lab)
+    except FileNotFoundError:
+        raise CatalogError(f"{path} is missing: every lab folder has one.") from None
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise CatalogError(f"{path}: {error}") from None
+    if lab.name != folder.name:
+        raise CatalogError(f"{path}: id and slug say the folder is {lab.name}, but it is {folder.name}.")
+    return lab
+
+
+@functools.cache
+def all_labs() -> tuple[Lab, ...]:
+    """Every lab, in the order of the curriculum. Raises CatalogError."""
+    return tuple(load(folder) for folder in sorted(LABS_ROOT.glob("lab[0-9][0-9]_*")) if folder.is_dir())
+
+
+def find(number: str) -> Lab:
+    """The lab a person means by `3`, `03`, `lab03` or `silent_broadcast`. Raises UnknownLabError."""
+    wanted = number.lower().removeprefix("lab")
+    for lab in all_labs():
+        if wanted in (lab.name, lab.slug, lab.name.removeprefix("lab")) or (
+            wanted.isdigit() and int(wanted) == int(lab.id)
+        ):
+            return lab
+    there = ", ".join(lab.id for lab in all_labs()) or "none yet"
+    raise UnknownLabError(f"There is no lab {number}. There are: {there}. `lab list` shows what each is about.")

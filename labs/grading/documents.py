@@ -1,0 +1,86 @@
+"""A class's grades as documents for other programs: JSON, JUnit XML, Gradescope."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from labs.grading.grades import SCHEMA, CheckResult, Grade
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def json_document(grades: Iterable[Grade]) -> dict[str, Any]:
+    """The one document `lab grade --json` prints."""
+    return {"schema": SCHEMA, "labs": [grade.to_json() for grade in grades]}
+
+
+def exit_code(grades: Iterable[Grade]) -> int:
+    """3 if any grade is an error, else 1 if any failed, else 0."""
+    verdicts = {grade.verdict for grade in grades}
+    if "error" in verdicts:
+        return 3
+    return 1 if "failed" in verdicts else 0
+
+
+def junit(grades: Sequence[Grade]) -> str:
+    """A JUnit XML document: a suite per lab, a case per check. A check that did not run is `skipped`."""
+    root = ElementTree.Element("testsuites", name="lab grade")
+    for grade in grades:
+        outcomes = [check.outcome for check in grade.checks]
+        # Without a check that failed, the grade itself is the case: a file that cannot be read must not look like
+        # a success.
+        whole = grade.verdict != "passed" and not {"failed", "error"} & set(outcomes)
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=f"lab{grade.id}_{grade.slug}",
+            tests=str(len(outcomes) + whole),
+            failures=str(outcomes.count("failed") + (whole and grade.verdict == "failed")),
+            errors=str(outcomes.count("error") + (whole and grade.verdict == "error")),
+            skipped=str(outcomes.count("not_run")),
+            time=f"{grade.seconds:.3f}",
+        )
+        for check in grade.checks:
+            _case(suite, f"lab{grade.id}.{check.kind}", check.id, check.outcome, check.message)
+        if whole:
+            _case(suite, f"lab{grade.id}", "grade", grade.verdict, grade.reason or "")
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def gradescope(grades: Sequence[Grade], points_per_lab: float = 10.0) -> dict[str, Any]:
+    """Gradescope's results.json: a lab's points are all or nothing, as its verdict is; its checks are shown inside it.
+
+    Source: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
+    """
+    return {
+        "score": sum(points_per_lab for grade in grades if grade.passed),
+        "execution_time": round(sum(grade.seconds for grade in grades)),
+        "output": "" if exit_code(grades) != 3 else "The grader failed on some labs: not the student's fault.",
+        "tests": [
+            {
+                "name": f"Lab {grade.id}: {grade.slug}",
+                "number": grade.id,
+                "score": points_per_lab if grade.passed else 0.0,
+                "max_score": points_per_lab,
+                "status": "passed" if grade.passed else "failed",
+                "output": "\n".join([grade.reason or "All checks hold.", *map(_line, grade.checks)]),
+                "visibility": "visible",
+            }
+            for grade in grades
+        ],
+    }
+
+
+def _case(suite: ElementTree.Element, classname: str, name: str, outcome: str, message: str) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=classname, name=name)
+    tags = {"failed": "failure", "error": "error", "not_run": "skipped"}
+    if outcome in tags:
+        ElementTree.SubElement(case, tags[outcome], message=_NOT_XML.sub("\ufffd", message))
+
+
+def _line(check: CheckResult) -> str:
+    return f"[{check.outcome}] {check.title}" + (f": {check.message}" if check.message else "")

@@ -1,0 +1,164 @@
+"""`grade()`: runs a lab's checks against a submission and gives the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from labs.grading.catalog import LABS_ROOT, SOLUTIONS_ROOT, Lab
+from labs.grading.declarations import KINDS, Kind
+from labs.grading.errors import CheckError, SandboxError, SubmissionFileError
+from labs.grading.extras import require_extras
+from labs.grading.files import read_submission
+from labs.grading.grades import CheckResult, Grade
+from labs.grading.plugin import ChecksPlugin
+from labs.grading.runner import declared_by, run_checks
+from labs.grading.sandbox.launch import ColdLauncher, Launcher
+from labs.grading.sandbox.limits import Limits
+from labs.grading.sandbox.session import Job, Session
+from labs.grading.submission import Submission, probes_in
+
+Source = Path | str | Mapping[str, str | bytes]
+"""A folder with the lab's editable files, or their text by name."""
+
+
+def grade(
+    lab: Lab,
+    submission: Source,
+    *,
+    seed: int | None = None,
+    all_checks: bool = False,
+    on_check: Callable[[CheckResult], None] | None = None,
+    server: Launcher | None = None,
+    outcome_seed: int | None = None,
+    kinds: Collection[Kind] = KINDS,
+) -> Grade:
+    """Grade a submission: a folder with the lab's editable files, or their text by name.
+
+    `seed` repeats an earlier grade exactly. `all_checks` runs the outcome checks even where a structural one
+    failed. `on_check` is called with each CheckResult as it comes. `server` is a running ForkServer; without one
+    the child is a fresh interpreter. `outcome_seed` replaces the draw from `lab.seeds`. Only checks of `kinds` run,
+    and the verdict is theirs alone.
+
+    Whatever the submission does ends in a Grade. Raises MissingExtraError where the lab needs more than is
+    installed, and KeyboardInterrupt when interrupted; nothing of the child is left in either case.
+    """
+    require_extras(lab)
+    started = time.monotonic()
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    try:
+        found = _grade(
+            lab,
+            submission,
+            seed,
+            lab.seeds if outcome_seed is None else (outcome_seed,),
+            all_checks=all_checks,
+            on_check=on_check,
+            server=server,
+            kinds=kinds,
+        )
+    except SubmissionFileError as error:
+        found = _nothing_ran(lab, str(error), seed)
+    except (CheckError, SandboxError) as error:
+        found = Grade(lab.id, lab.slug, "error", str(error), 0.0, seed)
+    return replace(found, seconds=time.monotonic() - started)
+
+
+def _grade(
+    lab: Lab,
+    source: Source,
+    seed: int,
+    outcome_seeds: tuple[int, ...],
+    *,
+    all_checks: bool,
+    on_check: Callable[[CheckResult], None] | None,
+    server: Launcher | None,
+    kinds: Collection[Kind],
+) -> Grade:
+    job = job_of(lab, read_submission(lab, source), source)
+    with _handle(lab, job, seed, server) as handle:
+        plugin = ChecksPlugin(
+            handle,
+            grade_seed=seed,
+            outcome_seeds=outcome_seeds,
+            all_checks=all_checks,
+            on_check=on_check,
+            kinds=kinds,
+        )
+        run_checks(lab, plugin)
+        return replace(_verdict(lab, plugin, handle, seed), output=handle.output, evidence=handle.evidence)
+
+
+def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int) -> Grade:
+    checks = tuple(plugin.results.values())
+    absent = [check.id for check in plugin.expected if check.id not in plugin.results]
+    fault = plugin.fault
+    if fault is None and not checks:
+        fault = f"{lab.name}/checks.py declares no check."
+    if fault is None and absent:
+        fault = f"{', '.join(absent)} did not run: a check's name begins with test_ and is there once."
+    if fault is not None:
+        return Grade(lab.id, lab.slug, "error", fault, 0.0, seed, checks=checks)
+    if all(one.outcome == "passed" for one in checks):
+        return Grade(lab.id, lab.slug, "passed", None, 0.0, seed, checks=checks)
+    recognised = plugin.declared.recognise(handle.evidence)
+    if recognised is not None:
+        wrong, sentence = recognised
+        return Grade(lab.id, lab.slug, "failed", sentence, 0.0, seed, wrong.name, checks)
+    return Grade(lab.id, lab.slug, "failed", handle.ending or _count(checks), 0.0, seed, checks=checks)
+
+
+def _count(checks: tuple[CheckResult, ...]) -> str:
+    failed = [one for one in checks if one.outcome == "failed"]
+    return (
+        f"{len(failed)} of {len(checks)} checks failed; the first: {failed[0].title}." if failed else "No check passed."
+    )
+
+
+def _nothing_ran(lab: Lab, why: str, seed: int) -> Grade:
+    """The grade of files that cannot be read as what they should be."""
+    checks = tuple(
+        CheckResult(one.id, one.title, one.kind, "not_run", why, property=one.property, instrument=one.instrument)
+        for one in declared_by(lab).checks
+    )
+    return Grade(lab.id, lab.slug, "failed", why, 0.0, seed, checks=checks)
+
+
+def job_of(lab: Lab, files: dict[str, str], source: Source) -> Job:
+    """What the child of this lab is made of."""
+    at = Path(source).absolute() if isinstance(source, (str, Path)) else Path()
+    shown_as = {name: str(at / name) for name in files}
+    stretch = patience(os.getloadavg()[0], os.cpu_count() or 1, os.environ.get("LAB_PATIENCE"))
+    limits = Limits(wall_s=round(lab.timeout_s * stretch, 1), cpu_s=2 * lab.timeout_s, memory_mb=lab.memory_mb)
+    # In a clone, the history and the lessons hold every solution once more.
+    elsewhere = (LABS_ROOT.parent / ".git", LABS_ROOT.parent / "docs")
+    hidden = (SOLUTIONS_ROOT, lab.solution.parent, lab.folder / "checks.py", lab.folder / "wrong_fixes", *elsewhere)
+    return Job(files, shown_as, str(lab.folder / "probe.py"), tuple(dict.fromkeys(map(str, hidden))), limits)
+
+
+def patience(load: float, cores: int, wish: str | None) -> float:
+    """By how much the wall clock stretches: a busy machine is not the learner's fault, and CPU time is limited anyway.
+
+    `load` is the system's load average, `wish` the value of LAB_PATIENCE.
+    """
+    busy = min(4.0, max(1.0, load / max(1, cores)))
+    try:
+        wished = float(wish or 1)
+    except ValueError:
+        wished = 1.0
+    return busy * (min(100.0, wished) if wished >= 1.0 else 1.0)
+
+
+@contextlib.contextmanager
+def _handle(lab: Lab, job: Job, seed: int, server: Launcher | None) -> Iterator[Submission]:
+    probes = probes_in(lab.folder / "probe.py")
+    handle = Submission(lambda: Session(job, server or ColdLauncher()), seed, probes)
+    try:
+        yield handle
+    finally:
+        handle.close()

@@ -1,0 +1,143 @@
+"""A grade: what was checked, what came out, and its exact JSON form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from labs.grading.declarations import Kind
+
+SCHEMA = 1
+Verdict = Literal["passed", "failed", "error"]
+Outcome = Literal["passed", "failed", "error", "not_run"]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How one check came out. `measured` and `expected` are plain JSON data."""
+
+    id: str
+    title: str
+    kind: Kind
+    outcome: Outcome
+    message: str = ""
+    measured: Any = None
+    expected: Any = None
+    property: str = ""
+    instrument: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The check's part of the JSON document."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "kind": self.kind,
+            "outcome": self.outcome,
+            "message": self.message,
+            "measured": self.measured,
+            "expected": self.expected,
+        }
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The result of grading one submission of one lab.
+
+    `output` is what the submission printed, capped; `evidence` all data measured, for the recognisers. Neither is
+    in the JSON.
+    """
+
+    id: str
+    slug: str
+    verdict: Verdict
+    reason: str | None
+    seconds: float
+    seed: int
+    recognised_wrong_fix: str | None = None
+    checks: tuple[CheckResult, ...] = ()
+    output: str = ""
+    evidence: dict[str, Any] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether every expected check ran and passed."""
+        return self.verdict == "passed"
+
+    @property
+    def failed_checks(self) -> tuple[CheckResult, ...]:
+        """The checks that failed, in the order they ran."""
+        return tuple(one for one in self.checks if one.outcome == "failed")
+
+    def to_json(self) -> dict[str, Any]:
+        """The lab's part of the JSON document."""
+        return {
+            "id": self.id,
+            "slug": self.slug,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 3),
+            "seed": self.seed,
+            "recognised_wrong_fix": self.recognised_wrong_fix,
+            "checks": [one.to_json() for one in self.checks],
+        }
+
+    def without_timing(self) -> Grade:
+        """The same grade with nothing in it that two equal gradings could differ in."""
+        return replace(self, seconds=0.0, output="", evidence=None)
+
+
+def plain(value: Any) -> Any:
+    """Measured data as JSON can hold it: tensors summarised, non-finite numbers as strings, what is long cut short."""
+    return _plain(value, _Budget())
+
+
+MOST_SHOWN = 2000
+"""Values and characters of one measurement that a document shows; a submission may answer with far more."""
+
+
+class _Budget:
+    """How much of one measurement may still be shown."""
+
+    def __init__(self) -> None:
+        self.left = MOST_SHOWN
+
+    def text(self, value: str) -> str:
+        shown = value if len(value) <= self.left else value[: max(0, self.left)] + "…"
+        self.left -= len(shown)
+        return shown
+
+
+def _plain(value: Any, budget: _Budget) -> Any:
+    budget.left -= 1
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return budget.text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            if budget.left <= 0:
+                return {**found, "…": f"{len(value) - len(found)} more"}
+            found[budget.text(str(key))] = _plain(item, budget)
+        return found
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items: list[Any] = []
+        for item in value:
+            if budget.left <= 0:
+                return [*items, f"… {len(value) - len(items)} more"]
+            items.append(_plain(item, budget))
+        return items
+    if hasattr(value, "detach") and hasattr(value, "shape"):
+        return _tensor(value, budget)
+    return budget.text(str(value))
+
+
+def _tensor(value: Any, budget: _Budget) -> Any:
+    if value.numel() == 1 and value.dim() == 0:
+        return _plain(value.item(), budget)
+    flat = value.detach().reshape(-1)[:8].tolist()
+    dtype = str(value.dtype).removeprefix("torch.")
+    return {"shape": list(value.shape), "dtype": dtype, "first_values": _plain(flat, budget)}

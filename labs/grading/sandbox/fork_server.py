@@ -1,0 +1,126 @@
+"""The warm way to a child: a process that has imported what labs need and computed nothing, and forks one per grade.
+
+A fork costs milliseconds where a fresh interpreter costs seconds of imports. It is only sound because the server
+never runs a torch operation: a process that has, and forks, leaves its child with a thread pool that has no
+threads, and it hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from types import TracebackType
+from typing import Any, NoReturn
+
+from labs.grading.errors import SandboxError
+from labs.grading.sandbox.cold_child import environment, python_command
+from labs.grading.sandbox.launch import Pipes, new_pipes, outside_settings, send_job
+
+_PRELOADED = (
+    "torch._dynamo",  # every optimizer imports it: 1.2 CPU s
+    "safetensors.torch",
+    "numpy",
+    "transformers.models.siglip.modeling_siglip",
+    "transformers.models.llama.modeling_llama",
+    "labs.grading.sandbox.child",
+)
+
+
+class ForkServer:
+    """A running fork server; pass it as `grade(…, server=…)`. Use it as a context manager.
+
+    The server and every child it forked end with this process, however it ends.
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    python_command("labs.grading.sandbox.fork_server", str(theirs.fileno())),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                    env=environment() | outside_settings(),
+                )
+            except OSError as error:
+                ours.close()
+                raise SandboxError(f"The fork server could not be started: {error.strerror or error}.") from None
+        self._socket = ours
+
+    def launch(self, job: dict[str, Any]) -> Pipes:
+        """Have a child forked and hand it its job. Raises SandboxError."""
+        with new_pipes() as (pipes, theirs):
+            socket.send_fds(self._socket, [b"j"], theirs)
+        send_job(pipes, job)
+        return pipes
+
+    def close(self) -> None:
+        """End the server; children end with their own grades."""
+        self._socket.close()
+        self._process.terminate()  # while it still imports, it would not see the end of the stream for seconds
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def main() -> None:
+    """Entry of the server process: `python -c … SOCKET`."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    sys.argv[1:] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the scratch folder is removed
+    _preload()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for; the kernel reaps them
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, 1, 5)
+        if not message:
+            return
+        if os.fork() == 0:
+            requests.close()
+            _supervise(descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _preload() -> None:
+    """Import what labs need. Nothing here may run an operation of torch."""
+    import torch
+
+    torch.set_num_threads(1)
+    # torch's compiler makes a cache folder while it is imported; it must not stay behind.
+    with tempfile.TemporaryDirectory(prefix="lab-grade-") as scratch:
+        tempfile.tempdir = scratch
+        for name in _PRELOADED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        tempfile.tempdir = None
+
+
+def _supervise(descriptors: list[int]) -> NoReturn:
+    from labs.grading.sandbox import child, supervisor
+
+    try:
+        os.setsid()
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        supervisor.supervise(supervisor.Descriptors(*descriptors), child.run)
+    finally:
+        os._exit(0)

@@ -1,0 +1,63 @@
+"""Which protections this system grants, for `lab doctor`. Tried in a process of its own: that takes a fork."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from labs.grading.errors import SandboxError
+from labs.grading.sandbox import kernel, namespaces
+from labs.grading.sandbox.cold_child import environment, python_command
+from labs.grading.sandbox.launch import outside_settings
+
+
+@dataclass(frozen=True)
+class Protection:
+    """One protection: whether this system grants it, and what its absence means."""
+
+    name: str
+    active: bool
+    without: str
+
+
+def protections() -> tuple[Protection, ...]:
+    """Try each one on this system. Raises SandboxError where not even a process can be started."""
+    try:
+        found = subprocess.run(
+            python_command("labs.grading.sandbox.protections"),
+            env=environment() | outside_settings(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"No child process could be started: {error}.") from None
+    granted: dict[str, bool] = json.loads(found.stdout)
+    return tuple(Protection(name, granted[name], without) for name, without in _WITHOUT.items())
+
+
+_WITHOUT = {
+    "namespaces": "A submission can write your files and reach the network from C code.",
+    "subreaper": "A process that leaves the child's process group can outlive a grade.",
+    "memory limit": "A submission can use all the memory there is.",
+}
+
+
+def main() -> None:
+    """Entry of the process that tries."""
+    limited = True
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
+    except (OSError, ValueError):
+        limited = False
+    granted = {
+        "namespaces": namespaces.available(),
+        "subreaper": kernel.become_subreaper(),
+        "memory limit": limited,
+    }
+    os.write(sys.stdout.fileno(), json.dumps(granted).encode())

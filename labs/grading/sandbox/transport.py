@@ -1,0 +1,130 @@
+"""Moves bytes between the grader and one child, under one deadline, whatever the child does meanwhile.
+
+Reads and writes are multiplexed by hand because a submission may print without end, not read its request, answer half a
+frame, or die, at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Callable
+from typing import Any
+
+from labs.grading.sandbox import frames
+from labs.grading.sandbox.launch import Pipes
+
+_CHUNK = 1 << 18
+_LONGEST_WAIT_S = 1.0
+
+
+class EndedError(Exception):
+    """The child is gone; `status` is its supervisor's report, None where there was none."""
+
+    def __init__(self, status: dict[str, Any] | None) -> None:
+        super().__init__()
+        self.status = status
+
+
+class DeadlineError(Exception):
+    """The deadline passed before a whole answer had come."""
+
+
+class NonsenseError(Exception):
+    """What came is not one answer; the message says what is wrong with it."""
+
+
+class Transport:
+    """One child's five pipes."""
+
+    def __init__(self, pipes: Pipes, largest_reply: int, take_output: Callable[[bytes], None]) -> None:
+        self._pipes = pipes
+        self._largest_reply = largest_reply
+        self._take_output = take_output
+        self._replies = bytearray()
+        self._statuses = bytearray()
+        self._selector = selectors.DefaultSelector()
+        for descriptor in (pipes.replies, pipes.status, pipes.output):
+            self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def exchange(self, request: bytes, deadline: float) -> tuple[dict[str, Any], bytes]:
+        """Send one frame and take one; `deadline` is on the monotonic clock.
+
+        Raises EndedError, DeadlineError, NonsenseError, and whatever `take_output` raises.
+        """
+        pending = memoryview(request)
+        self._selector.register(self._pipes.requests, selectors.EVENT_WRITE)
+        try:
+            while True:
+                pending = self._pump(pending, deadline)
+                if not pending:
+                    self._stop_writing()
+                answer = self._answer()
+                if answer is not None:
+                    return answer
+                if self._supervisor_gone():
+                    raise EndedError(self._status())
+                if time.monotonic() >= deadline:
+                    raise DeadlineError
+        finally:
+            self._stop_writing()
+
+    def end(self, deadline: float) -> None:
+        """Have the child killed and wait until its supervisor has cleaned up."""
+        self._pipes.end()
+        while not self._supervisor_gone() and time.monotonic() < deadline:
+            self._pump(memoryview(b""), deadline)
+            self._replies.clear()  # what it still sends, it sends to nobody
+        self._selector.close()
+        self._pipes.close()
+
+    def _pump(self, pending: memoryview, deadline: float) -> memoryview:
+        """Wait until something can move, and move it; what is left to write comes back."""
+        wait = max(0.0, min(deadline - time.monotonic(), _LONGEST_WAIT_S))
+        for key, _ in self._selector.select(wait):
+            if key.fd == self._pipes.requests:
+                pending = self._write(pending)
+                continue
+            chunk = os.read(key.fd, _CHUNK)
+            if not chunk:
+                self._selector.unregister(key.fd)
+            elif key.fd == self._pipes.output:
+                self._take_output(chunk)
+            elif key.fd == self._pipes.status:
+                self._statuses += chunk
+            else:
+                self._replies += chunk
+        return pending
+
+    def _write(self, pending: memoryview) -> memoryview:
+        try:
+            return pending[os.write(self._pipes.requests, pending[:_CHUNK]) :]
+        except BlockingIOError:
+            return pending
+        except OSError:  # nobody reads any more; the supervisor's status will say why
+            self._stop_writing()
+            return pending
+
+    def _stop_writing(self) -> None:
+        if self._pipes.requests in self._selector.get_map():
+            self._selector.unregister(self._pipes.requests)
+
+    def _answer(self) -> tuple[dict[str, Any], bytes] | None:
+        try:
+            answer = frames.take(self._replies, self._largest_reply)
+        except frames.FrameError as error:
+            raise NonsenseError(str(error)) from None
+        if answer is not None and self._replies:
+            raise NonsenseError("more than one answer came")
+        return answer
+
+    def _supervisor_gone(self) -> bool:
+        return self._pipes.status not in self._selector.get_map()
+
+    def _status(self) -> dict[str, Any] | None:
+        try:
+            found = frames.take(self._statuses, 0)
+        except frames.FrameError:
+            return None
+        return found[0] if found else None

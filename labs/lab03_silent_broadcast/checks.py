@@ -1,0 +1,241 @@
+"""What must hold of a policy with a gripper of its own. Runs in the grader's process; judges, and never sees the code.
+
+The reference is written from the docstrings of policy.py: motions in units of their standard deviation under a smooth L1, and
+one weighted squared error for each frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.vla.normalization import TABLETOP_STD
+
+HORIZON = 4
+EXECUTED_STEPS = 2
+MOTION_STD = TABLETOP_STD[0]
+OPEN_WEIGHT = 1.5
+
+OVERFIT_STEPS = 60
+OVERFIT_BAR = 0.1
+EPISODES = 50
+SUCCESS_BAR = 0.5
+
+
+@check(
+    kind="behaviour",
+    title="The loss is one error a frame, at every batch size",
+    property="The loss of B frames must be the mean over the B frames: motion error plus weighted gripper error, each frame against its own target.",
+    instrument="debugkit.check(policy, batch, select=['DK002'])",
+)
+def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
+    measured, wanted, sizes = [], [], (17, 1, 2, rng.integer(3, 8))
+    for size in sizes:
+        batch = random_batch(rng, size)
+        seen = submission.observe("loss_and_action", batch=batch, seed=rng.seed())
+        motion, command, target = motion_loss(seen["action"], batch), seen["action"][:, 0, 2], grasp_target(batch)
+        if size == sizes[0]:
+            expect(formula(float(seen["loss"]) - motion, command, target), "formula")
+            submission.observe("operands", batch=batch, seed=rng.seed())
+        measured.append(seen["loss"])
+        wanted.append(motion + gripper_loss(command, target))
+    for size, loss, reference in zip(sizes, measured, wanted, strict=True):
+        expect(loss, f"the loss of {size} frame{'s' * (size > 1)}").close_to(reference, rtol=1e-4, atol=1e-5)
+
+
+@check(
+    kind="behaviour",
+    title="A frame's loss does not depend on its neighbours",
+    property="Where no step is padded, the loss of a batch must be the mean of the losses its frames have alone.",
+    instrument="debugkit.trace_shapes(policy, batch)",
+)
+def test_batch_loss_is_the_mean_of_single_losses(submission: Submission, rng: Rng) -> None:
+    batch, seed = random_batch(rng, 4, padded=False), rng.seed()
+    single = [
+        submission.observe(
+            "loss_and_action", batch={name: value[i : i + 1] for name, value in batch.items()}, seed=seed
+        )
+        for i in range(4)
+    ]
+    together = submission.observe("loss_and_action", batch=batch, seed=seed)
+    expect(together["loss"], "the loss of 4 frames").close_to(
+        sum(float(one["loss"]) for one in single) / 4, rtol=1e-4, atol=1e-5
+    )
+
+
+@check(
+    kind="invariant",
+    title="The image and the instruction still matter",
+    property="Another image and another instruction must each change the motion and the gripper's command.",
+    instrument="debugkit.check(policy, batch, select=['DK306'])",
+)
+def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
+    batch, seed = random_batch(rng, 3), rng.seed()
+    action = submission.observe("loss_and_action", batch=batch, seed=seed)["action"]
+    expect(action, "the action chunk").has_shape(3, HORIZON, 3)
+    for name, other in (
+        ("pixel_values", batch["pixel_values"].flip(0)),
+        ("input_ids", batch["input_ids"].roll(1, dims=0)),
+    ):
+        moved = submission.observe("loss_and_action", batch={**batch, name: other}, seed=seed)["action"]
+        expect(moved[..., :2], f"the motion under another {name}").differs_from(action[..., :2])
+        expect(moved[..., 2], f"the gripper's command under another {name}").differs_from(action[..., 2])
+
+
+@check(
+    kind="invariant",
+    title="Padded steps count in no loss",
+    property="What stands in the padded steps of a chunk, after the episode's end, must not change the loss.",
+    instrument="debugkit.check(policy, batch, select=['DK303'])",
+)
+def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
+    batch, seed = random_batch(rng, 5), rng.seed()
+    loss = submission.observe("loss_and_action", batch=batch, seed=seed)["loss"]
+    noise = rng.normal(5, HORIZON, 3) * batch["action_is_pad"][..., None]
+    changed = submission.observe("loss_and_action", batch={**batch, "action": batch["action"] + noise}, seed=seed)[
+        "loss"
+    ]
+    expect(changed, "the loss with other padded steps").close_to(loss)
+
+
+@check(
+    kind="invariant",
+    title="Every parameter is trained",
+    property="One backward pass must give every parameter of the policy a gradient, both heads included.",
+    instrument="debugkit.find_graph_cut(policy, batch)",
+)
+def test_every_parameter_gets_a_gradient(submission: Submission, rng: Rng) -> None:
+    norms = submission.observe("gradients", batch=random_batch(rng, 6), seed=rng.seed())
+    expect(
+        sorted(name for name, norm in norms.items() if norm < 0), "the list of parameters without a gradient"
+    ).equals([])
+    heads = [norm for name, norm in norms.items() if name.startswith("head.") and name.endswith("weight")]
+    expect(len(heads), "the number of weights in the head").at_least(4)
+    expect(heads, "the gradient norm of each weight in the head").above(1e-6)
+
+
+@check(
+    kind="outcome",
+    title="The gripper can learn one batch by heart",
+    property=f"After {OVERFIT_STEPS} steps on 32 frames, the gripper's commands must be the expert's.",
+    instrument="debugkit.overfit_one_batch(policy, batch)",
+)
+def test_gripper_overfits_one_batch(submission: Submission, seed: int) -> None:
+    after = submission.observe("commands_after_overfitting", seed=seed, steps=OVERFIT_STEPS)
+    expect(after["target"].unique().tolist(), "the expert's commands").equals([-1.0, 1.0])
+    expect((after["command"] - after["target"]).square().mean(), "the gripper's mean squared error").below(OVERFIT_BAR)
+
+
+@check(
+    kind="outcome",
+    title="The robot grasps the named block",
+    property=f"After a short fine-tuning, at least {SUCCESS_BAR:.0%} of {EPISODES} episodes on fresh tables must end at the named block.",
+    instrument="lab run 03",
+)
+def test_robot_grasps(submission: Submission, seed: int) -> None:
+    result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
+    expect(result["success"], "the list of successes").has_shape(EPISODES)
+    expect(result["success"].double().mean(), "the success rate").at_least(SUCCESS_BAR)
+
+
+@wrong_fix(
+    "compare_means",
+    says="This compares the mean command with the mean target: every frame may be wrong as long as the average is right.",
+)
+def recognise_means(evidence: Mapping[str, Any]) -> bool:
+    return "means" in evidence["test_loss_equals_the_reference/formula"]
+
+
+@wrong_fix(
+    "average_over_targets",
+    says="This averages the (B, B) errors over the targets before squaring: every frame is held against the batch's mean target, not its own.",
+)
+def recognise_average(evidence: Mapping[str, Any]) -> bool:
+    return "mean target" in evidence["test_loss_equals_the_reference/formula"]
+
+
+@wrong_fix(
+    "first_row_only",
+    says="This keeps B of the B × B errors, but the wrong ones: the first frame's command is held against every target, and no other command gets a loss.",
+)
+def recognise_first_row(evidence: Mapping[str, Any]) -> bool:
+    return "first command" in evidence["test_loss_equals_the_reference/formula"]
+
+
+@wrong_fix(
+    "expand_target",
+    says="The two shapes are equal now and the loss has not changed: it is still the mean over every pair of frames. Each command has one target, its own.",
+)
+def recognise_expanded(evidence: Mapping[str, Any]) -> bool:
+    return "every pair" in evidence["test_loss_equals_the_reference/formula"] and not any(
+        sorted(map(len, pair)) == [1, 2] for pair in evidence["operands"]
+    )
+
+
+@wrong_fix(
+    "louder_gripper",
+    says="This makes the same mistake louder: the gripper's loss grew by a factor, and still compares every pair of frames.",
+)
+def recognise_louder(evidence: Mapping[str, Any]) -> bool:
+    return "times" in evidence["test_loss_equals_the_reference/formula"]
+
+
+def random_batch(rng: Rng, size: int, *, padded: bool = True) -> dict[str, Tensor]:
+    """A batch no frame of which is like another; grasps and padded steps are drawn, the first step is never padded."""
+    length = torch.full((size,), HORIZON) if not padded else rng.integers(1, HORIZON + 1, size)
+    move = rng.uniform(size, HORIZON, 2, low=-0.1, high=0.1)
+    grip = 2.0 * rng.boolean(size, HORIZON, 1, probability=0.3).float() - 1
+    return {
+        "pixel_values": rng.normal(size, 3, 64, 64),
+        "input_ids": torch.stack([rng.permutation(12)[:8] + 2 for _ in range(size)]),
+        "attention_mask": torch.ones(size, 8, dtype=torch.long),
+        "state": rng.uniform(size, 3),
+        "action": torch.cat([move, grip], dim=-1),
+        "action_is_pad": torch.arange(HORIZON)[None] >= length[:, None],
+    }
+
+
+def motion_loss(action: Tensor, batch: dict[str, Tensor]) -> float:
+    """The reference of the motion's loss, from predicted actions in metres."""
+    predicted, target = action[..., :2].double() / MOTION_STD, batch["action"][..., :2].double() / MOTION_STD
+    error = F.smooth_l1_loss(predicted, target, beta=0.1, reduction="none").mean(dim=-1)  # (B, H)
+    return float(error[~batch["action_is_pad"]].mean())
+
+
+def gripper_loss(command: Tensor, target: Tensor) -> float:
+    """The reference of the gripper's loss."""
+    return float((weights(target) * (command.double() - target) ** 2).mean())
+
+
+def formula(measured: float, command: Tensor, target: Tensor) -> str:
+    """Which formula explains a gripper loss measured on many unlike frames, where no two formulas agree."""
+    weight, command, target = weights(target), command.double(), target.double()
+    pairs = float((weight * (command[:, None] - target) ** 2).mean())
+    candidates = {
+        "each frame against its own target": gripper_loss(command, target),
+        "every pair of frames": pairs,
+        "the two means": float((weight * (command.mean() - target.mean()) ** 2).mean()),
+        "each frame against the mean target": float((weight * (command - target.mean()) ** 2).mean()),
+        "the first command against every target": float((weight * (command[0] - target) ** 2).mean()),
+    }
+    for name, value in candidates.items():
+        if abs(measured - value) <= 1e-4 * abs(value) + 1e-5:
+            return name
+    factor = measured / pairs
+    return f"{factor:.0f} times every pair" if factor > 1.5 and abs(factor - round(factor)) < 1e-3 else "another"
+
+
+def grasp_target(batch: dict[str, Tensor]) -> Tensor:
+    """What the expert's gripper does within the executed steps, -1 or +1, (B,)."""
+    gripper = batch["action"][..., 2].masked_fill(batch["action_is_pad"], -1.0)
+    return gripper[:, :EXECUTED_STEPS].amax(dim=1)
+
+
+def weights(target: Tensor) -> Tensor:
+    """A frame in which the expert stays open weighs one and a half times one in which it closes."""
+    return torch.where(target > 0, 1.0, OPEN_WEIGHT).double()

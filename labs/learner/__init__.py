@@ -1,0 +1,1 @@
+"""What a learner owns: the workspace with their attempts, and their progress."""

@@ -1,0 +1,32 @@
+"""What changed between the shipped starter and another version of a lab's files."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from labs.grading.catalog import Lab
+
+
+def diff_from_starter(lab: Lab, folder: Path, label: str) -> list[str]:
+    """A unified diff from the starter to the editable files in `folder`, without line ends; empty if they are equal."""
+    lines: list[str] = []
+    for name in lab.editable:
+        before, after = _lines(lab.folder / name), _lines(folder / name)
+        lines += difflib.unified_diff(before, after, f"starter/{name}", f"{label}/{name}", lineterm="")
+    return lines
+
+
+def changed_lines(lab: Lab, folder: Path) -> int:
+    """How many lines of the starter another version changes; a line that is altered counts once."""
+    total = 0
+    for name in lab.editable:
+        before, after = _lines(lab.folder / name), _lines(folder / name)
+        blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        total += sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in blocks if kind != "equal")
+    return total
+
+
+def _lines(path: Path) -> list[str]:
+    # A learner's file need not be valid UTF-8 to be compared.
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []

@@ -1,0 +1,155 @@
+"""What this machine offers the lab, observed one condition at a time; each says what it means to go without."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from labs.learner.workspace import Workspace, WorkspaceError
+
+State = Literal["ok", "limited", "missing"]
+
+REQUIRED = (
+    "torch",
+    "transformers",
+    "gymnasium",
+    "safetensors",
+    "numpy",
+    "msgspec",
+    "filelock",
+    "pytest",
+    "rich",
+    "typer",
+)
+OPTIONAL = {
+    "watchfiles": "`lab watch` needs it: `pip install watchfiles`.",
+    "lightning": "The labs about Lightning need the extra: `pip install 'vla-debug-lab[frameworks]'`.",
+    "hydra-core": "The labs about Hydra need the extra: `pip install 'vla-debug-lab[frameworks]'`.",
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing looked at: what was found, and what it means where it is not `ok`."""
+
+    name: str
+    state: State
+    found: str
+    meaning: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """The condition as JSON."""
+        return asdict(self)
+
+
+def examine(workspace: Callable[[], Workspace]) -> list[Condition]:
+    """Look at everything the lab uses. `workspace` resolves the learner's workspace and may raise WorkspaceError."""
+    return [
+        _python(),
+        *[_package(name) for name in REQUIRED],
+        *[_optional(name, meaning) for name, meaning in OPTIONAL.items()],
+        _processor(),
+        _gpu(),
+        _namespaces(),
+        _limits(),
+        _workspace(workspace),
+    ]
+
+
+def _python() -> Condition:
+    return Condition("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def _package(name: str) -> Condition:
+    try:
+        return Condition(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Condition(name, "missing", "not installed", "`pip install 'vla-debug-lab[labs]'` installs it.")
+
+
+def _optional(name: str, meaning: str) -> Condition:
+    try:
+        return Condition(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Condition(name, "limited", "not installed", meaning)
+
+
+def _processor() -> Condition:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Condition("cpu", "ok", f"{cores} cores; a grade uses one, `lab grade --all --jobs {cores}` all of them")
+
+
+def _gpu() -> Condition:
+    """Ask in another process: a driver that crashes on the first call must not take the doctor with it."""
+    code = (
+        "import torch; c = torch.cuda.is_available(); "
+        "print(torch.cuda.get_device_name(0) if c else 'mps' if torch.backends.mps.is_available() else '')"
+    )
+    try:
+        asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Condition(
+            "gpu", "limited", "PyTorch did not answer", "Labs run on the CPU; try `python -c 'import torch'`."
+        )
+    name = asked.stdout.strip()
+    if asked.returncode != 0:
+        last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
+        return Condition(
+            "gpu", "missing", f"importing torch failed: {last}", "No lab can run until `import torch` does."
+        )
+    if not name:
+        return Condition("gpu", "ok", "none, and none is needed: every lab runs on the CPU")
+    return Condition("gpu", "ok", f"{name}; labs run on the CPU, and device checks use it too")
+
+
+def _namespaces() -> Condition:
+    name = "isolation"
+    if sys.platform != "linux" or shutil.which("unshare") is None:
+        return Condition(name, "limited", f"no namespaces on {platform.system()}", _UNISOLATED)
+    tried = subprocess.run(["unshare", "-rpfn", "--kill-child", "true"], capture_output=True, check=False)
+    if tried.returncode != 0:
+        return Condition(name, "limited", "user namespaces are not permitted", _UNISOLATED)
+    return Condition(name, "ok", "a grade runs in its own PID and network namespace")
+
+
+_UNISOLATED = (
+    "A submission is ended by killing the processes it started, and sockets are refused by an audit hook: "
+    "enough for your own code, not for a stranger's."
+)
+
+
+def _limits() -> Condition:
+    try:
+        import resource
+    except ImportError:
+        return Condition(
+            "limits", "limited", "no rlimits", "A submission that takes all memory can slow the machine down."
+        )
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard not in (resource.RLIM_INFINITY, -1) and hard < 4 << 30:
+        found = f"the address space is limited to {hard >> 20} MiB"
+        return Condition("limits", "limited", found, "Labs that ask for more are refused memory: raise `ulimit -v`.")
+    return Condition("limits", "ok", "memory and CPU of a submission can be limited")
+
+
+def _workspace(resolve: Callable[[], Workspace]) -> Condition:
+    try:
+        found = resolve()
+    except WorkspaceError as error:
+        return Condition("workspace", "missing", "not found", str(error))
+    if not found.exists:
+        return Condition("workspace", "ok", f"{found.root}, made by the first `lab start`")
+    nearest: Path = found.root
+    if not os.access(nearest, os.W_OK):
+        return Condition(
+            "workspace", "missing", f"{nearest} is read-only", "`lab init DIR` makes one where you may write."
+        )
+    return Condition("workspace", "ok", str(found.root))

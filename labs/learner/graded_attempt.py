@@ -1,0 +1,41 @@
+"""Grades a learner's attempt and remembers the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from labs.grading.catalog import Lab
+from labs.grading.grader import grade
+from labs.grading.grades import CheckResult, Grade
+from labs.learner import progress
+from labs.learner.workspace import Workspace
+
+
+def grade_attempt(
+    workspace: Workspace,
+    lab: Lab,
+    *,
+    seed: int | None = None,
+    all_checks: bool = False,
+    on_check: Callable[[CheckResult], None] | None = None,
+    server: Any = None,
+) -> tuple[Grade, str | None]:
+    """Grade a started attempt and record it; the string is a notice about the progress file, if there is one.
+
+    `server` is a running ForkServer. An error of the grader's own is not the learner's, so it is not recorded.
+    Raises MissingExtraError, KeyboardInterrupt, OSError.
+    """
+    done = grade(lab, workspace.attempt(lab), seed=seed, all_checks=all_checks, on_check=on_check, server=server)
+    if done.verdict == "error":
+        return done, None
+    change = progress.graded(lab.id, done.verdict == "passed", datetime.now(UTC), done.recognised_wrong_fix)
+    return done, progress.record(workspace, change).notice
+
+
+def grade_from_json(document: Mapping[str, Any]) -> Grade:
+    """The grade of one lab, from its part of another process's JSON document."""
+    parts = dict(document)
+    checks = tuple(CheckResult(**check) for check in parts.pop("checks"))
+    return Grade(**parts, checks=checks)

@@ -1,0 +1,204 @@
+"""Progress: what a learner did with each lab, in `.lab/progress.json`.
+
+The changes are pure functions from one progress to the next; `record` alone writes, under the workspace's lock.
+A file that cannot be read is set aside, never deleted and never overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from labs.learner.atomic_file import write_atomically
+from labs.learner.workspace import Workspace, make_workspace
+
+SCHEMA = 1
+Status = Literal["new", "started", "passed", "given_up"]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ProgressError(Exception):
+    """Progress cannot be read, and was not set aside; the message says why and what to do."""
+
+
+class LabProgress(msgspec.Struct, frozen=True):
+    """What happened in one lab. Times are UTC."""
+
+    started_at: datetime
+    grades: _Count = 0
+    hints: Annotated[int, msgspec.Meta(ge=0, le=3)] = 0
+    passed_at: datetime | None = None
+    grades_to_pass: _Count | None = None
+    hints_to_pass: _Count | None = None
+    gave_up_at: datetime | None = None
+    wrong_fixes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """`given_up` stays: whoever has read the solution first has not found the fault."""
+        if self.gave_up_at is not None and (self.passed_at is None or self.gave_up_at < self.passed_at):
+            return "given_up"
+        return "passed" if self.passed_at is not None else "started"
+
+    @property
+    def seconds_to_fix(self) -> float | None:
+        """From `lab start` to the first passing grade, if the fault was found."""
+        if self.status != "passed" or self.passed_at is None:
+            return None
+        return (self.passed_at - self.started_at).total_seconds()
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Everything a workspace remembers; the keys of `labs` are lab ids."""
+
+    schema: int = SCHEMA
+    labs: dict[str, LabProgress] = {}
+
+    def status(self, lab_id: str) -> Status:
+        """Where a learner is with one lab."""
+        return self.labs[lab_id].status if lab_id in self.labs else "new"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was read, and a sentence for the learner if something was wrong with it."""
+
+    progress: Progress
+    notice: str | None = None
+
+
+Change = Callable[[Progress], Progress]
+
+
+def started(lab_id: str, now: datetime) -> Change:
+    """A lab was started; starting again changes nothing."""
+    return lambda progress: _with(progress, lab_id, progress.labs.get(lab_id) or LabProgress(started_at=now))
+
+
+def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = None) -> Change:
+    """A grade ended with a verdict on the submission (an error of the grader's own is not recorded)."""
+
+    def change(progress: Progress) -> Progress:
+        was = progress.labs.get(lab_id) or LabProgress(started_at=now)
+        became = msgspec.structs.replace(was, grades=was.grades + 1)
+        if wrong_fix is not None and wrong_fix not in was.wrong_fixes:
+            became = msgspec.structs.replace(became, wrong_fixes=(*was.wrong_fixes, wrong_fix))
+        if passed and was.passed_at is None:
+            became = msgspec.structs.replace(
+                became, passed_at=now, grades_to_pass=became.grades, hints_to_pass=was.hints
+            )
+        return _with(progress, lab_id, became)
+
+    return change
+
+
+def hinted(lab_id: str, rung: int, now: datetime) -> Change:
+    """A hint was read, rung 1 to 3."""
+
+    def change(progress: Progress) -> Progress:
+        was = progress.labs.get(lab_id) or LabProgress(started_at=now)
+        return _with(progress, lab_id, msgspec.structs.replace(was, hints=max(was.hints, rung)))
+
+    return change
+
+
+def gave_up(lab_id: str, now: datetime) -> Change:
+    """The solution was read; after a pass that is no giving up."""
+
+    def change(progress: Progress) -> Progress:
+        was = progress.labs.get(lab_id) or LabProgress(started_at=now)
+        if was.passed_at is not None or was.gave_up_at is not None:
+            return _with(progress, lab_id, was)
+        return _with(progress, lab_id, msgspec.structs.replace(was, gave_up_at=now))
+
+    return change
+
+
+def merged(with_other: Progress) -> Change:
+    """Progress came from another machine; per lab the further one counts, and the earlier where both are as far."""
+    rank = {"new": 0, "started": 1, "given_up": 2, "passed": 3}
+
+    def further(one: LabProgress, other: LabProgress) -> LabProgress:
+        first, second = sorted((one, other), key=lambda lab: lab.started_at)
+        return second if rank[second.status] > rank[first.status] else first
+
+    def change(progress: Progress) -> Progress:
+        together = dict(progress.labs)
+        for lab_id, theirs in with_other.labs.items():
+            together[lab_id] = further(together[lab_id], theirs) if lab_id in together else theirs
+        return msgspec.structs.replace(progress, labs=together)
+
+    return change
+
+
+def read(workspace: Workspace) -> Loaded:
+    """The workspace's progress; a file that cannot be read is set aside and said so. Raises ProgressError, OSError."""
+    path = _path(workspace)
+    try:
+        return Loaded(decode(path.read_bytes(), str(path)))
+    except FileNotFoundError:
+        return Loaded(Progress())
+    except msgspec.DecodeError:
+        with workspace.locked():
+            return _set_aside(path)
+
+
+def record(workspace: Workspace, change: Change) -> Loaded:
+    """Apply one change to the file, whole or not at all, after every other process's. Raises ProgressError, OSError."""
+    make_workspace(workspace.root)
+    path = _path(workspace)
+    with workspace.locked():
+        try:
+            before = Loaded(decode(path.read_bytes(), str(path)))
+        except FileNotFoundError:
+            before = Loaded(Progress())
+        except msgspec.DecodeError:
+            before = _set_aside(path)
+        after = change(before.progress)
+        write_atomically(path, encode(after))
+    return Loaded(after, before.notice)
+
+
+def encode(progress: Progress) -> bytes:
+    """The bytes of `progress.json` and of an export."""
+    return msgspec.json.format(msgspec.json.encode(progress), indent=2) + b"\n"
+
+
+def decode(content: bytes, where: str) -> Progress:
+    """Read and validate. Raises msgspec.DecodeError if malformed, ProgressError if a newer version wrote it."""
+    header = msgspec.json.decode(content, type=_Header)
+    if header.schema > SCHEMA:
+        raise ProgressError(
+            f"{where} was written by a newer version of the lab (schema {header.schema}, this one reads {SCHEMA}). "
+            "Upgrade vla-debug-lab; nothing was changed."
+        )
+    return msgspec.json.decode(content, type=Progress)
+
+
+class _Header(msgspec.Struct):
+    schema: int
+
+
+def _path(workspace: Workspace) -> Path:
+    return workspace.state / "progress.json"
+
+
+def _with(progress: Progress, lab_id: str, lab: LabProgress) -> Progress:
+    labs: Mapping[str, LabProgress] = {**progress.labs, lab_id: lab}
+    return msgspec.structs.replace(progress, labs=dict(sorted(labs.items())))
+
+
+def _set_aside(path: Path) -> Loaded:
+    """Keep an unreadable file under another name. The lock is held, so of two processes one finds it gone."""
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%f")
+    kept = path.with_name(f"progress.unreadable-{stamp}.json")
+    try:
+        path.rename(kept)
+    except FileNotFoundError:
+        return Loaded(Progress())
+    return Loaded(Progress(), f"progress.json could not be read. It is kept as {kept}, and progress starts anew.")

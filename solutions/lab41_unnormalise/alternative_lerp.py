@@ -1,0 +1,90 @@
+# why: Interpolates between the bounds.
+"""A policy that normalises its actions by bounds, as robots with very different joints do.
+
+Mean and standard deviation suit actions that are spread like a bell. Bounds suit any: each dimension's range in the
+demonstrations is mapped to [-1, 1], so all dimensions weigh the same in the loss, and a prediction can be held inside
+what the demonstrations ever did.
+
+    environment units  ── normalise ──▶  [-1, 1]  ── loss, head ──▶  [-1, 1]  ── unnormalise ──▶  environment units
+
+Notable choices
+- Bounds are the 1st and 99th percentile, not the extremes: one twitch of a teleoperator must not set the scale.
+- A mask says which dimensions are normalised. The gripper is not: it is -1 or +1 already, and stays so.
+- What lies outside the bounds is clipped, in both directions.
+- Bounds are buffers: they travel with the checkpoint, so that the robot undoes what this training did.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labs.vla.dataset import Frames
+from labs.vla.heads import mean_over_steps
+from labs.vla.policy import Policy, PolicyConfig
+
+LOWER_QUANTILE, UPPER_QUANTILE = 0.01, 0.99
+NORMALISED_DIMENSIONS = (True, True, False)
+"""dx and dy are normalised; the gripper is passed through."""
+
+
+class BoundsNormaliser(nn.Module):
+    """Maps each masked action dimension's bounds to [-1, 1] and back; the others pass through unchanged.
+
+    `normalise` and `unnormalise` take actions of any leading shape, (..., A), and are each other's inverse for every
+    action within the bounds.
+    """
+
+    low: Tensor
+    high: Tensor
+    mask: Tensor
+
+    def __init__(self, action_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("low", -torch.ones(action_dim))
+        self.register_buffer("high", torch.ones(action_dim))
+        self.register_buffer("mask", torch.tensor(NORMALISED_DIMENSIONS))
+
+    def fit(self, action: Tensor, action_is_pad: Tensor) -> None:
+        """Set the bounds from demonstrated actions (N, H, A), leaving out padded steps (N, H)."""
+        steps = action[~action_is_pad]  # (M, A)
+        self.low.copy_(steps.quantile(LOWER_QUANTILE, dim=0))
+        self.high.copy_(steps.quantile(UPPER_QUANTILE, dim=0))
+
+    def normalise(self, action: Tensor) -> Tensor:
+        """Environment units to [-1, 1], (..., A)."""
+        inside = action.clamp(self.low, self.high)
+        scaled = 2 * (inside - self.low) / (self.high - self.low) - 1
+        return torch.where(self.mask, scaled, action)
+
+    def unnormalise(self, normalised: Tensor) -> Tensor:
+        """[-1, 1] to environment units, (..., A)."""
+        inside = normalised.clamp(-1, 1)
+        scaled = torch.lerp(self.low, self.high, (inside + 1) / 2)
+        return torch.where(self.mask, scaled, normalised)
+
+
+class BoundsPolicy(Policy):
+    """The base policy with bounds-normalised actions; `policy(**batch).loss` trains it, `predict` drives the robot."""
+
+    def __init__(self, config: PolicyConfig | None = None) -> None:
+        super().__init__(config)
+        self.normaliser = BoundsNormaliser(self.config.action_dim)
+
+    def loss(self, feature: Tensor, action: Tensor, action_is_pad: Tensor) -> Tensor:
+        """Smooth L1 between predicted and demonstrated chunk, both normalised, a scalar."""
+        target = self.normaliser.normalise(action)  # (B, H, A)
+        error = F.smooth_l1_loss(self.head(feature), target, beta=0.1, reduction="none")  # (B, H, A)
+        return mean_over_steps(error.mean(dim=-1), action_is_pad)
+
+    def decode(self, feature: Tensor) -> Tensor:
+        """Actions in environment units, (B, D) to (B, H, A)."""
+        return self.normaliser.unnormalise(self.head(feature))
+
+
+def build_policy(frames: Frames, seed: int) -> BoundsPolicy:
+    """The pretrained base with a fresh head drawn from `seed`, and the bounds of these demonstrations."""
+    policy = BoundsPolicy.from_base(seed=seed)
+    policy.normaliser.fit(torch.from_numpy(frames.action), torch.from_numpy(frames.action_is_pad))
+    return policy

@@ -1,0 +1,10 @@
+"""One thread a process: `pytest -n` fills the cores with processes, and at one thread results repeat bitwise."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for the processes that tests start
+if "torch" in sys.modules:
+    sys.modules["torch"].set_num_threads(1)

@@ -1,0 +1,162 @@
+"""Judges of actions, on made-up observations: where each threshold lies, and what it is compared with."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debugkit.declare import Declare
+from debugkit.finding import Finding
+from debugkit.observations.action_lag import ActionLag
+from debugkit.observations.action_tokens import ActionTokenisers, ActionTokens, TokenisedDimension
+from debugkit.observations.episode_memory import EpisodeMemory
+from debugkit.observations.normaliser_statistics import NormalisedValues, Normalisers, NormaliserStatistics
+from debugkit.observations.prepared_frames import PreparedEntry, PreparedFrames
+from debugkit.observations.privileged_inputs import PrivilegedInput, PrivilegedInputs
+from debugkit.registry import Context, find_rule
+
+FLOOR = 1e-5
+LAGS = tuple(range(-5, 6))
+
+
+def judged(code: str, *observations: object) -> list[Finding]:
+    rule = find_rule(code)
+    return list(rule.judge(*observations, Context(rule, Declare())))
+
+
+def severities(code: str, *observations: object) -> list[str]:
+    return [str(finding.severity) for finding in judged(code, *observations)]
+
+
+# Normalisers
+
+
+def held(spread: tuple[float, ...], reaction: tuple[float, ...] | None, finite: bool = True) -> Normalisers:
+    statistics = NormaliserStatistics("policy", "statistics", ("mean", "std"), spread, finite, reaction)
+    return Normalisers((statistics,), ())
+
+
+@pytest.mark.parametrize(
+    ("spread", "reaction", "severity"),
+    [
+        ((1.0, 0.0), (0.01, math.nan), "error"),
+        ((1.0, 0.0), (0.01, math.inf), "error"),
+        ((1.0, 0.0), (0.01, 1e6), "warning"),
+        ((1.0, 1e-7), (0.01, 1e5), "warning"),
+        ((1.0, 0.0), (0.01, 0.01), None),  # guarded
+        ((1.0, 0.0), None, "warning"),
+        ((1e-4, 1e-3), (100.0, 10.0), None),  # small units
+        ((1.0, 1.0), None, None),
+    ],
+)
+def test_degenerate_statistics(
+    spread: tuple[float, ...], reaction: tuple[float, ...] | None, severity: str | None
+) -> None:
+    assert severities("DK402", held(spread, reaction)) == ([severity] if severity else [])
+
+
+def test_statistics_that_are_not_finite_are_an_error() -> None:
+    assert severities("DK402", held((math.inf,), None, finite=False)) == ["error"]
+
+
+def values(rows: int, median: float, spread: float, share: float) -> Normalisers:
+    return Normalisers((), (NormalisedValues("policy", "statistics", rows, (median,), (spread,), (share,), 9.0),))
+
+
+@given(st.integers(16, 500), st.floats(-5, 5), st.floats(0.02, 5), st.floats(0, 0.02))
+def test_data_within_the_bounds_fits_its_statistics(rows: int, median: float, spread: float, share: float) -> None:
+    assert judged("DK402", values(rows, median, spread, share)) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "median", "spread", "share", "fires"),
+    [
+        (16, 5.1, 1.0, 0.0, True),
+        (16, -3200.0, 1.0, 1.0, True),
+        (16, 0.0, 1.0, 0.021, True),
+        (16, 0.0, 0.019, 0.0, True),
+        (16, 0.0, 0.0, 0.0, False),  # nothing moves in this batch
+        (15, -3200.0, 1.0, 1.0, False),
+    ],
+)
+def test_misfitting_data(rows: int, median: float, spread: float, share: float, fires: bool) -> None:
+    assert bool(judged("DK402", values(rows, median, spread, share))) is fires
+
+
+def test_degenerate_statistics_and_their_data_are_one_finding() -> None:
+    both = Normalisers(held((1.0, 0.0), (0.01, math.nan)).statistics, values(64, 1e6, 1.0, 1.0).values)
+    assert len(judged("DK402", both)) == 1
+
+
+# Time
+
+
+@given(st.lists(st.floats(-1, 1), min_size=11, max_size=11))
+def test_a_lag_is_a_clear_peak_that_is_not_at_zero(correlation: list[float]) -> None:
+    found = judged("DK403", ActionLag("batch", 100, LAGS, tuple(correlation), True, 2))
+    peak = max(correlation)
+    clear = peak >= 0.5 and peak - correlation[5] >= 0.1
+    assert bool(found) == clear
+    assert all(correlation[LAGS.index(finding.evidence["lag"])] == peak for finding in found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("lag", "words"), [(2, "2 steps later"), (1, "1 step later"), (-1, "1 step before")])
+def test_the_direction_of_a_lag_is_said(lag: int, words: str) -> None:
+    correlation = tuple(1.0 if each == lag else 0.0 for each in LAGS)
+    (finding,) = judged("DK403", ActionLag("batch", 100, LAGS, correlation, True, 2))
+    assert words in finding.message
+
+
+# Inference
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_each_privileged_input_is_held_against_the_floor(target: float, future: float) -> None:
+    inputs = (PrivilegedInput("action", "target", "", target), PrivilegedInput("next.image", "future", "", future))
+    found = judged("DK404", PrivilegedInputs(inputs, FLOOR))
+    assert [finding.evidence["path"] for finding in found] == [each.path for each in inputs if each.moved > FLOOR]
+
+
+@pytest.mark.parametrize(
+    ("has_reset", "moved", "expected"),
+    [
+        (True, 0.1, ["error"]),
+        (False, 0.1, ["warning"]),
+        (True, FLOOR, []),
+        (False, 0.0, []),
+        (True, math.inf, ["error"]),
+    ],
+)
+def test_memory_across_episodes(has_reset: bool, moved: float, expected: list[str]) -> None:
+    assert severities("DK406", EpisodeMemory(has_reset, moved, 1, FLOOR, "")) == expected
+
+
+def test_each_entry_prepared_differently_is_a_finding() -> None:
+    entries = tuple(PreparedEntry(path, "values differ", 0.1) for path in ("pixel_values", "input_ids"))
+    assert len(judged("DK407", PreparedFrames(entries, 3, (), FLOOR, None))) == 2
+    assert judged("DK407", PreparedFrames((), 3, ("image",), FLOOR, None)) == []
+
+
+# Tokens
+
+
+@pytest.mark.parametrize(
+    ("bias", "outside", "unstable", "words"),
+    [
+        (0.0, 0, 0, None),
+        (0.09, 0, 0, None),
+        (-0.5, 0, 0, "-0.5 of a bin"),
+        (0.0, 3, 2, "3 of 64 bins"),
+        (0.0, 0, 2, "2 of 64 tokens"),
+    ],
+)
+def test_action_tokens(bias: float, outside: int, unstable: int, words: str | None) -> None:
+    good = TokenisedDimension(0, 64, 0.0, 0, 0.01, 0)
+    tried = TokenisedDimension(1, 64, bias, outside, abs(bias), unstable)
+    pair = ActionTokens("bins", "encode", "decode", None, -1.0, 1.0, (good, tried))
+    found = judged("DK405", ActionTokenisers((pair,)))
+    assert [words in finding.message for finding in found] == ([True] if words else [])
+    assert all(finding.evidence["dimensions"] == [1] for finding in found)

@@ -1,0 +1,286 @@
+"""Judges of data and tokens, on made-up observations: where each threshold lies, and what it is compared with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debugkit.declare import Declare
+from debugkit.finding import Finding, NotExamined
+from debugkit.observations.cached_generation import CachedGeneration
+from debugkit.observations.classification_losses import ClassificationLoss, ClassificationLosses
+from debugkit.observations.data_overlap import DataOverlap, DataOverlaps
+from debugkit.observations.image_inputs import ImageInput, ImageInputs
+from debugkit.observations.label_alignment import FutureTokens, LabelAlignment
+from debugkit.observations.label_information import LabelInformation
+from debugkit.observations.modalities import ModalityEffect, ModalityEffects
+from debugkit.observations.nonfinite_inputs import NonfiniteInput, NonfiniteInputs
+from debugkit.observations.padded_actions import PaddedActions
+from debugkit.observations.padding import Movement, PaddingReaction
+from debugkit.observations.targets import Targets, TargetValues
+from debugkit.observations.training_history import TrainingHistory
+from debugkit.registry import Context, find_rule
+
+FLOOR = 1e-5
+
+
+def judged(code: str, *observations: object, declare: Declare | None = None) -> list[Finding]:
+    rule = find_rule(code)
+    return list(rule.judge(*observations, Context(rule, declare or Declare())))
+
+
+# Padding
+
+
+def reaction(
+    content: Movement | None = None,
+    longer: Movement | None = None,
+    alone: Movement | None = None,
+    counted_labels: int = 0,
+    labels_aligned: bool = False,
+) -> PaddingReaction:
+    return PaddingReaction("attention_mask", 4, 20, FLOOR, content, longer, 3, alone, counted_labels, labels_aligned)
+
+
+def moved(output: float = 0.0, loss: float = 0.0, path: str | None = "logits") -> Movement:
+    return Movement(path, output, loss)
+
+
+@given(st.floats(0, FLOOR), st.floats(0, FLOOR), st.booleans())
+def test_nothing_below_the_floor_is_said_about_padding(output: float, loss: float, labels: bool) -> None:
+    still = reaction(moved(output, loss), moved(output, loss), moved(output, loss), labels_aligned=labels)
+    assert judged("DK303", still) == judged("DK309", still, None) == judged("DK315", still, None) == []
+
+
+@given(st.floats(FLOOR * 1.01, 10), st.booleans(), st.booleans(), st.integers(0, 5))
+def test_moving_padding_is_either_a_leak_or_a_count_and_never_both(
+    size: float, output_moves: bool, by_content: bool, counted: int
+) -> None:
+    movement = moved(size if output_moves else 0.0, size)
+    seen = reaction(
+        movement if by_content else moved(), moved() if by_content else movement, None, counted, labels_aligned=True
+    )
+    assert len(judged("DK303", seen)) == int(output_moves)
+    assert len(judged("DK309", seen, None)) == int(not output_moves)
+
+
+def test_loss_alone_accuses_the_model_where_no_output_and_no_label_can_be_seen() -> None:
+    seen = reaction(moved(0.0, 0.1, path=None), moved(0.0, 0.1, path=None))
+    assert len(judged("DK303", seen)) == 1
+    assert judged("DK303", replace(seen, labels_aligned=True)) == []
+    assert len(judged("DK309", replace(seen, labels_aligned=True), None)) == 1
+
+
+@pytest.mark.parametrize(
+    ("target_moved", "additivity", "weighted", "line", "severity"),
+    [
+        (0.2, 0.9, 0.0, None, "warning"),
+        (0.0, 1e-7, 0.4, True, "error"),
+        (0.0, 1e-7, 0.4, None, None),  # a sum over steps, with no mean
+        (0.0, 0.9, 1e-7, True, None),  # a mean over what counts
+        (0.0, 1e-7, 1e-7, True, None),  # both hold for a loss of zero
+        (math.nan, 1e-7, 0.4, True, "error"),  # one sample
+        (0.0, math.nan, math.nan, True, None),
+    ],
+)
+def test_padded_actions(
+    target_moved: float, additivity: float, weighted: float, line: bool | None, severity: str | None
+) -> None:
+    from debugkit.finding import SourceLine
+
+    at = SourceLine("policy.py", 20) if line else None
+    seen = PaddedActions("action_is_pad", 6, 24, FLOOR, target_moved, additivity, weighted, at)
+    assert [str(finding.severity) for finding in judged("DK309", None, seen)] == ([severity] if severity else [])
+
+
+def test_single_row_and_cache_are_two_findings() -> None:
+    found = judged("DK315", reaction(alone=moved(0.3)), CachedGeneration("", 0.2, FLOOR, 7))
+    assert [finding.evidence.get("positions_kept") for finding in found] == [None, 7]
+    with pytest.raises(NotExamined):
+        judged("DK315", reaction(), None)
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("are_ids", "are_next", "shifts", "fires"),
+    [
+        (True, False, True, False),
+        (False, True, True, True),
+        (False, True, False, False),
+        (False, True, None, False),
+    ],
+)
+def test_labels_are_shifted_twice_only_if_both_shift(
+    are_ids: bool, are_next: bool, shifts: bool | None, fires: bool
+) -> None:
+    assert bool(judged("DK314", LabelAlignment(24, are_ids, are_next, shifts))) is fires
+
+
+@given(st.floats(0, 1))
+def test_causal_leak_is_what_exceeds_the_floor(size: float) -> None:
+    assert bool(judged("DK304", FutureTokens("logits", size, FLOOR, 9, "attention"))) == (size > FLOOR)
+
+
+@pytest.mark.parametrize(
+    ("total", "ignored", "distinct", "per_token", "severity"),
+    [
+        (24, 24, 0, True, "error"),
+        (2, 2, 0, False, "error"),
+        (24, 8, 1, True, "warning"),
+        (24, 9, 1, True, None),  # 15 counted: too few
+        (16, 0, 1, False, "info"),
+        (15, 0, 1, False, None),
+        (24, 0, 2, True, None),
+    ],
+)
+def test_no_targets(total: int, ignored: int, distinct: int, per_token: bool, severity: str | None) -> None:
+    values = TargetValues("labels", total, ignored, distinct, 1.0, True, total, per_token)
+    found = judged("DK307", Targets((values,)))
+    assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
+
+
+# Losses
+
+
+def call(**changes: object) -> ClassificationLoss:
+    plain = ClassificationLoss("cross_entropy", None, 16, 10, 10, False, "", mean=2.3, weighted=False, pairs=False)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fires"),
+    [
+        ({}, False),
+        ({"distributions": True}, True),
+        ({"distributions": True, "classes": 1}, False),
+        ({"made_by": "log_softmax"}, False),
+        ({"operation": "nll_loss", "made_by": "log_softmax"}, False),
+        ({"operation": "nll_loss", "distributions": True}, True),
+        ({"operation": "binary_cross_entropy_with_logits", "made_by": "sigmoid", "classes": 1}, True),
+        ({"operation": "binary_cross_entropy_with_logits", "distributions": True, "classes": 1}, False),
+    ],
+)
+def test_double_softmax(changes: dict[str, object], fires: bool) -> None:
+    assert bool(judged("DK308", ClassificationLosses((call(**changes),)))) is fires
+
+
+@given(st.integers(2, 100_000), st.floats(0.0, 4.0))
+def test_initial_loss_is_held_against_twice_that_of_guessing(classes: int, times: float) -> None:
+    mean = times * math.log(classes)
+    losses = ClassificationLosses((call(classes=classes, finite_classes=classes, mean=mean),))
+    assert bool(judged("DK312", losses, TrainingHistory(None))) == (mean > 2 * math.log(classes))
+
+
+@pytest.mark.parametrize("changes", [{"pairs": True}, {"weighted": True}, {"rows": 7}])
+def test_initial_loss_stays_silent_where_guessing_is_no_measure(changes: dict[str, object]) -> None:
+    losses = ClassificationLosses((call(mean=50.0, **changes),))
+    assert judged("DK312", losses, TrainingHistory(None)) == []
+
+
+def test_initial_loss_says_nothing_about_trained_weights() -> None:
+    losses = ClassificationLosses((call(mean=50.0),))
+    with pytest.raises(NotExamined, match="the optimizer has taken steps"):
+        judged("DK312", losses, TrainingHistory("the optimizer has taken steps"))
+    with pytest.raises(NotExamined, match="as declared"):
+        judged("DK312", losses, TrainingHistory(None), declare=Declare(pretrained=True))
+
+
+# Pixels
+
+
+def image(minimum: float, maximum: float, mean: float, std: float, **changes: object) -> ImageInput:
+    plain = ImageInput("vision", 3, minimum, maximum, mean, std, False, 0.0, minimum)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@given(
+    centre=st.floats(0, 1),
+    spread=st.floats(0.22, 1.0),
+    dark=st.floats(0, 0.3),
+    bright=st.floats(0.7, 1.0),
+    mean=st.floats(0.3, 0.7),
+    std=st.floats(0.1, 0.35),
+)
+def test_no_single_normalisation_of_a_photograph_is_reported(
+    centre: float, spread: float, dark: float, bright: float, mean: float, std: float
+) -> None:
+    # Constants in use: 0 and 1, halves, or the mean and spread of large sets of photographs (0.40 to 0.49, from 0.224).
+    centre = 0.35 + 0.15 * centre if spread < 0.5 else centre * 0.5
+    low, high = ((value - centre) / spread for value in (dark, bright))
+    seen = image(low, high, (mean - centre) / spread, std / spread)
+    assert judged("DK302", ImageInputs((seen,))) == judged("DK301", ImageInputs((seen,))) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (image(-3.0, 1.0, -1.2, 1.0), "twice"),
+        (image(-11.3, 7.7, -2.0, 5.0), "normalised twice"),
+        (image(-3.0, 1.0, -0.6, 1.1, lowest_share=0.2, above_lowest=-1.0), "bars"),
+        (image(0.0, 0.0039, 0.002, 0.001), "nearly constant"),
+        (image(0.25, 255.1, 114.0, 60.0), "never normalised"),
+        (image(-4.2, 4.1, 0.0, 1.0), None),  # random numbers
+        (image(-4.5, 0.5, 0.1, 1.0), None),  # white pages
+        (image(-1.0, -1.0, -1.0, 0.0), None),  # a blank camera
+        (image(0.0, 4000.0, 2000.0, 900.0, channels=1), None),  # depth
+    ],
+)
+def test_pixel_statistics(seen: ImageInput, words: str | None) -> None:
+    found = judged("DK302", ImageInputs((seen,)))
+    assert [words in finding.message for finding in found] == ([True] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("channels", "maximum", "fires"), [(3, 255, True), (3, 2, False), (1, 127, False), (1, 255, True)]
+)
+def test_raw_pixels(channels: int, maximum: float, fires: bool) -> None:
+    seen = image(0, maximum, maximum / 2, maximum / 4, channels=channels, whole_numbers=True)
+    assert bool(judged("DK301", ImageInputs((seen,)))) is fires
+    assert judged("DK301", ImageInputs((replace(seen, whole_numbers=False),))) == []
+
+
+# Inputs and loaders
+
+
+@pytest.mark.parametrize(
+    ("size", "reopened", "declared", "severity"),
+    [
+        (0.0, 0.0, False, "warning"),
+        (0.0, 0.0, True, "error"),
+        (0.0, 0.3, True, None),
+        (0.3, None, True, None),
+        (FLOOR, FLOOR, False, "warning"),
+    ],
+)
+def test_ignored_input(size: float, reopened: float | None, declared: bool, severity: str | None) -> None:
+    effect = ModalityEffect("state", ("state",), size, reopened, declared)
+    found = judged("DK306", ModalityEffects((effect,), (), FLOOR))
+    assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
+
+
+@given(st.integers(1, 100), st.integers(0, 100), st.floats(0, 1))
+def test_overlap_is_held_against_repetition_within_training(samples: int, shared: int, repeated: float) -> None:
+    shared = min(shared, samples)
+    pair = DataOverlap("train", "validation", False, 100, samples, shared, repeated, True)
+    found = judged("DK311", DataOverlaps((pair,)))
+    assert bool(found) == (shared > 0 and shared / samples > 2 * repeated)
+    assert all(str(finding.severity) == ("error" if repeated == 0 else "warning") for finding in found)
+
+
+@pytest.mark.parametrize(("finite", "severity"), [(True, "info"), (False, "error"), (None, "error")])
+def test_nonfinite_input_that_changes_nothing_is_information(finite: bool | None, severity: str) -> None:
+    twice = tuple(NonfiniteInput(role, 0, "state", "NaN", 1, 12, (2,)) for role in ("batch", "train"))
+    found = judged("DK313", NonfiniteInputs(twice, finite, 4))
+    assert [str(finding.severity) for finding in found] == [severity]
+
+
+@given(st.floats(0.005, 1))
+def test_labels_are_uninformative_above_the_significance_level(p_value: float) -> None:
+    seen = LabelInformation("action", 200, 1.0, 1.0, p_value, 199)
+    assert bool(judged("DK310", seen)) == (p_value > 0.05)

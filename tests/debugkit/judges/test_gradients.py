@@ -1,0 +1,228 @@
+"""The gradient rules' judges as pure functions: where each threshold lies, and what each folds into one finding."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debugkit.declare import Declare
+from debugkit.finding import Finding, NotExamined, Severity
+from debugkit.observations.autograd_graph import AutogradGraph
+from debugkit.observations.checkpoint_match import CheckpointMatch
+from debugkit.observations.custom_functions import CustomFunction, CustomFunctions
+from debugkit.observations.depth import decades_per_layer
+from debugkit.observations.gradient_check import GradientTest
+from debugkit.observations.gradient_flow import DeadLayer, GradientFlow, Stack, ZeroGradient
+from debugkit.observations.graph_cut import GraphCut
+from debugkit.observations.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
+from debugkit.observations.trainable_set import TrainableSet
+from debugkit.registry import Context, Mode, find_rule
+
+shapes = st.sampled_from([(4,), (4, 2), (8, 4)])
+sizes = st.floats(1e-6, 1e6)
+
+
+def judged(code: str, *seen: object, declare: Declare | None = None, mode: Mode = "check") -> list[Finding]:
+    rule = find_rule(code)
+    return list(rule.judge(*seen, Context(rule, declare or Declare(), mode)))
+
+
+def groups(**facts: object) -> OptimizerGroups:
+    given: dict[str, object] = {"optimizers": 1, "groups": (), "strangers": (), "orphans": (), "duplicates": ()}
+    return OptimizerGroups(**(given | facts))  # type: ignore[arg-type]
+
+
+def flow(**facts: object) -> GradientFlow:
+    given: dict[str, object] = {"passes": 3, "alive": ("head.weight",), "zero": (), "relus": (), "stacks": ()}
+    return GradientFlow(**(given | facts))  # type: ignore[arg-type]
+
+
+# DK102 to DK104: optimizers
+
+
+@given(st.lists(shapes, max_size=3), st.lists(shapes, max_size=3), st.booleans())
+def test_strangers_are_stale_only_beside_an_orphan_they_could_have_been(strange, orphaned, mixed) -> None:
+    seen = groups(
+        strangers=tuple(Stranger("SGD group 0", shape, 1, mixed) for shape in strange),
+        orphans=tuple(Orphan(f"m.p{i}", shape, 1) for i, shape in enumerate(orphaned)),
+    )
+    stale = bool(orphaned) and (any(shape in orphaned for shape in strange) or (mixed and bool(strange)))
+    assert len(judged("DK102", seen)) == stale
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=4), st.booleans())
+def test_an_optimizer_is_accused_only_if_nothing_trains_or_something_is_missing(counts, orphan) -> None:
+    seen = groups(
+        groups=tuple(Group(f"g{i}", 0, held, min(frozen, held), held, 0.1) for i, (held, frozen) in enumerate(counts)),
+        orphans=(Orphan("m.p", (4,), 4),) * orphan,
+    )
+    nothing = all(frozen >= held for held, frozen in counts)
+    missing = orphan and any(held == 0 for held, _ in counts)
+    assert len(judged("DK103", seen)) == (nothing or missing)
+
+
+@pytest.mark.parametrize(
+    ("one", "turns", "mode", "severity"),
+    [
+        (True, 0, "check", Severity.ERROR),
+        (True, 0, "watch", Severity.ERROR),
+        (False, 0, "check", Severity.WARNING),
+        (False, 2, "watch", None),
+        (False, 3, "watch", Severity.WARNING),
+    ],
+)
+def test_two_optimizers_that_never_take_turns_do_not_train_together(one, turns, mode, severity) -> None:
+    seen = groups(duplicates=(Duplicate("m.p", ("a", "b"), one, turns),))
+    assert [finding.severity for finding in judged("DK104", seen, mode=mode)] == ([severity] if severity else [])
+
+
+# DK106: modules without a part
+
+
+def unused(names: list[str], used: list[str]) -> list[Finding]:
+    cut = GraphCut((), len(names) + len(used), len(used), unused=tuple(names))
+    return judged("DK106", cut, AutogradGraph(1, tuple(used), tuple(names), tuple(used), ()))
+
+
+@pytest.mark.parametrize(
+    ("names", "used", "found"),
+    [
+        (["wrist.0.weight", "wrist.2.weight"], ["head.weight"], [("wrist", Severity.WARNING)]),
+        (["experts.1.weight"], ["experts.0.weight"], [("experts.1", Severity.INFO)]),
+        (["layers.1.mlp.weight"], ["layers.0.mlp.weight", "layers.1.kv.weight"], []),
+        (["text.pooler.dense.weight"], ["text.layer.weight"], []),
+        (["head.bias"], ["head.weight"], []),
+    ],
+)
+def test_what_takes_no_part_is_one_finding_a_module(names, used, found) -> None:
+    assert [(finding.location.module, finding.severity) for finding in unused(names, used)] == found
+
+
+# DK107: zeros
+
+
+zeros = st.builds(
+    ZeroGradient,
+    path=st.sampled_from(["a.0.weight", "a.1.weight", "b.weight", "head.bias"]),
+    module=st.just(""),
+    numel=st.just(4),
+    matrix=st.booleans(),
+    after_a_step=st.booleans(),
+    one_of_several=st.booleans(),
+).map(
+    lambda z: ZeroGradient(z.path, z.path.rpartition(".")[0], z.numel, z.matrix, z.after_a_step, z.one_of_several),
+)
+
+
+@given(st.lists(zeros, max_size=5, unique_by=lambda zero: zero.path), st.integers(1, 4))
+def test_zeros_that_open_in_a_step_or_stand_beside_a_trained_weight_are_silent(some, passes) -> None:
+    guilty = [z for z in some if z.after_a_step and not z.one_of_several and z.module != "head"]
+    places = {zero.path.partition(".")[0] for zero in guilty}
+    with_a_matrix = {place for place in places if any(z.matrix for z in guilty if z.path.startswith(f"{place}."))}
+    found = judged("DK107", flow(passes=passes, zero=tuple(some)))
+    assert {finding.location.module for finding in found} == (with_a_matrix if passes >= 3 else set())
+    assert len(found) == len({finding.location.module for finding in found})
+
+
+# DK109 and DK110: change along depth
+
+
+def stack(gradients: list[float], outputs: list[float] | None = None) -> Stack:
+    names = tuple(f"layers.{i}" for i in range(len(gradients)))
+    return Stack("layers.*", names, (tuple(gradients),) * 3, (tuple(outputs or [1.0] * len(gradients)),) * 3)
+
+
+def powers(factor: float, count: int, scale: float = 1.0) -> list[float]:
+    return [scale * factor**i for i in range(count)]
+
+
+@given(st.floats(1.5, 20), st.integers(4, 12), sizes)
+def test_vanishing_is_found_exactly_beyond_its_ratio_whatever_the_scale(factor, count, scale) -> None:
+    ratio = factor ** (1 - count)
+    if math.isclose(ratio, 1e-4, rel_tol=1e-3):
+        return
+    assert len(judged("DK109", flow(stacks=(stack(powers(factor, count, scale)),)))) == (ratio < 1e-4)
+    assert judged("DK109", flow(stacks=(stack(powers(1 / factor, count, scale)),))) == []
+
+
+@given(st.floats(1.5, 20), st.integers(4, 12), sizes)
+def test_exploding_is_found_in_outputs_and_in_gradients_beyond_its_ratio(factor, count, scale) -> None:
+    growth = factor ** (count - 1)
+    if math.isclose(growth, 1e4, rel_tol=1e-3):
+        return
+    forward = stack([1.0] * count, powers(factor, count, scale))
+    backward = stack(powers(1 / factor, count, scale))
+    for each, what in ((forward, "output"), (backward, "gradient")):
+        found = judged("DK110", flow(stacks=(each,)))
+        assert [f"The {what} grows" in finding.message for finding in found] == [True] * (growth > 1e4)
+
+
+@given(st.integers(0, 7), st.floats(1e-9, 1e9))
+def test_one_odd_layer_among_equal_ones_is_neither(place: int, size: float) -> None:
+    odd = [1.0] * 8
+    odd[place] = size
+    for code in ("DK109", "DK110"):
+        assert judged(code, flow(stacks=(stack(odd, odd),))) == []
+
+
+@given(st.lists(sizes, min_size=3, max_size=9), st.floats(1e-3, 1e3))
+def test_slope_does_not_depend_on_scale(values: list[float], scale: float) -> None:
+    one, other = decades_per_layer(values), decades_per_layer([scale * value for value in values])
+    if one is not None and other is not None:
+        assert one == pytest.approx(other, abs=1e-6)
+
+
+def test_a_zero_along_the_depth_is_left_to_the_rule_on_zeros() -> None:
+    assert decades_per_layer([0.0, 1e-3, 1e-2, 1.0]) is None
+
+
+@pytest.mark.parametrize("code", ["DK107", "DK109", "DK110", "DK111"])
+def test_fewer_than_three_passes_decide_nothing(code: str) -> None:
+    zero = (ZeroGradient("a.weight", "a", 4, True, True, False),)
+    relus = (DeadLayer("a", 16, 16, 64, 16),)
+    stacks = (stack(powers(10, 8)), stack(powers(0.1, 8)))
+    assert judged(code, flow(passes=3, zero=zero, relus=relus, stacks=stacks))
+    assert judged(code, flow(passes=2, zero=zero, relus=relus, stacks=stacks)) == []
+
+
+# DK111: dead units
+
+
+@given(st.integers(1, 64), st.integers(0, 64), st.integers(1, 64))
+def test_a_layer_is_dead_above_nine_tenths_of_its_units(units: int, dead: int, samples: int) -> None:
+    dead = min(dead, units)
+    found = judged("DK111", flow(relus=(DeadLayer("act", units, dead, samples, dead),)))
+    assert len(found) == (dead > 0.9 * units and units >= 8 and samples >= 16)
+
+
+# DK108, DK113, DK114
+
+
+def test_a_function_that_takes_no_float64_is_not_examined() -> None:
+    with pytest.raises(NotExamined, match="Kernel cannot be called"):
+        judged("DK108", CustomFunctions((), (("Kernel", "RuntimeError: float32 only"),)))
+
+
+@given(st.booleans(), st.booleans())
+def test_a_backward_in_single_precision_is_held_to_a_warning(failed: bool, single: bool) -> None:
+    tests = (GradientTest("float64 Jacobian", False, "differs"),) * failed
+    found = judged("DK108", CustomFunctions((CustomFunction("F", None, None, (), tests, None, None, single),)))
+    assert [f.severity for f in found] == [Severity.WARNING if single else Severity.ERROR] * failed
+
+
+names = st.lists(st.sampled_from(["a.w", "a.b", "c.w"]), unique=True, max_size=3).map(tuple)
+
+
+@given(names, names, names)
+def test_each_side_of_the_trainable_set_is_one_finding(unmatched, undeclared, frozen) -> None:
+    found = judged("DK113", TrainableSet(3, unmatched, undeclared, frozen, 1, 1))
+    assert len(found) == bool(unmatched) + bool(undeclared) + bool(frozen)
+
+
+@given(names, names, names, st.none() | st.just("the optimizer has taken steps"))
+def test_missing_names_are_told_once_and_values_only_before_training(missing, unexpected, different, trained) -> None:
+    found = judged("DK114", CheckpointMatch(3, 0, missing, unexpected, different, (), None, trained))
+    assert len(found) == bool(missing or unexpected) + bool(different and trained is None)

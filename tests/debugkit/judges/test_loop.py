@@ -1,0 +1,167 @@
+"""The judges of the loop rules as pure functions: orders of events, and numbers at their thresholds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debugkit.declare import Declare
+from debugkit.finding import Finding, NotExamined, Severity, SourceLine
+from debugkit.observations.accumulated_gradient import AccumulatedGradient
+from debugkit.observations.optimizer_events import EventKind, GradientUse, LoopEvent, OptimizerEvents
+from debugkit.observations.randomness_in_eval import EvalDropout, RandomnessInEval
+from debugkit.observations.short_training import LearningRateTrial, OneBatchTraining, RateTrial
+from debugkit.observations.training_mode import ModeAtStep, TrainingModes
+from debugkit.registry import Context, find_rule
+
+LETTERS: dict[str, EventKind] = {
+    "b": "backward",
+    "z": "zero_grad",
+    "c": "clip",
+    "u": "scaler_unscale",
+    "S": "scaler_step",
+    "l": "scheduler_step",
+    "s": "step",
+}
+
+
+def judged(code: str, seen: object, declare: Declare | None = None) -> list[Finding]:
+    rule = find_rule(code)
+    return list(rule.judge(seen, Context(rule, declare or Declare(), "watch")))
+
+
+def events(cycles: Sequence[str], **clip: object) -> OptimizerEvents:
+    """A run of one optimizer, a letter for each event."""
+    found: list[LoopEvent] = []
+    uses: list[GradientUse] = []
+    arrived = steps = 0
+    for letter in "".join(cycles):
+        kind = LETTERS[letter]
+        numbers = () if kind == "backward" else (0,)
+        more = {"clipped": 4, "clippable": 4, "passed": 4, "limit": 1.0, **clip} if kind == "clip" else {}
+        line = SourceLine("train.py", 1 + "bzcuSls".index(letter))
+        found.append(LoopEvent(kind, len(found), numbers, steps, line, **more))  # type: ignore[arg-type]
+        arrived += letter == "b"
+        if letter == "s":
+            uses.append(GradientUse(0, steps, arrived, True, line, unchanged=arrived == 0))
+            steps, arrived = steps + 1, 0
+    backwards = sum(event.kind == "backward" for event in found)
+    return OptimizerEvents(("AdamW",), (steps,), backwards, 0, tuple(found), tuple(uses), (steps > 0,), (None,))
+
+
+@pytest.mark.parametrize("cycle", ["zbs", "bsz", "zbbbs", "zbcs", "zbuSs", "zbucSs", "bslz", "zbcbcs", "bszl"])
+@pytest.mark.parametrize("code", ["DK502", "DK503", "DK504"])
+def test_healthy_orders_are_silent_however_often_they_come(cycle: str, code: str) -> None:
+    assert judged(code, events([cycle] * 12)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "cycle", "line"),
+    [
+        ("DK502", "bzs", 2),
+        ("DK502", "s", 7),
+        ("DK503", "blblbls", 6),
+        ("DK503", "lbs", 6),
+        ("DK504", "zcbs", 3),
+        ("DK504", "zbsc", 3),
+        ("DK504", "zbcSs", 3),
+        ("DK504", "zbcuSs", 3),
+        ("DK504", "zbcbs", 3),
+    ],
+)
+def test_wrong_orders_are_found_at_their_line(code: str, cycle: str, line: int) -> None:
+    (finding,) = judged(code, events([cycle] * 6))
+    assert finding.location.line == line
+
+
+@pytest.mark.parametrize(("code", "cycle"), [("DK502", "bzs"), ("DK503", "blbls"), ("DK504", "zcbs")])
+@given(times=st.integers(0, 8))
+def test_two_wrong_steps_are_an_accident_and_three_a_fault(code: str, cycle: str, times: int) -> None:
+    assert bool(judged(code, events([cycle] * times))) == (times >= 3)
+
+
+@given(st.integers(0, 30))
+def test_an_optimizer_that_never_steps_is_found_from_eight_backwards_on(backwards: int) -> None:
+    assert bool(judged("DK502", events(["zb"] * backwards))) == (backwards >= 8)
+
+
+@given(st.lists(st.sampled_from("bzcuSls"), max_size=60))
+def test_any_order_of_events_is_judged_without_an_error(letters: list[str]) -> None:
+    for code in ("DK501", "DK502", "DK503", "DK504"):
+        judged(code, events(letters))
+
+
+@pytest.mark.parametrize("limit", [math.inf])
+def test_a_clip_that_only_measures_is_no_clip(limit: float) -> None:
+    assert judged("DK504", events(["zcbs"] * 9, limit=limit)) == []
+
+
+@given(st.booleans(), st.integers(0, 12), st.integers(0, 3), st.integers(0, 3))
+def test_eval_mode_is_found_after_three_steps_or_five_from_the_start(
+    flips: bool, lasted: int, sensitive: int, in_eval: int
+) -> None:
+    in_eval = min(in_eval, sensitive)
+    start = 4 if flips else 0
+    trained = (ModeAtStep(0, True, sensitive, 0, None),) if flips else ()
+    seen = TrainingModes(
+        start + lasted, (*trained, ModeAtStep(start, False, sensitive, in_eval, None)), start + lasted - 1
+    )
+    found = judged("DK505", seen)
+    assert bool(found) == (in_eval > 0 and lasted >= (3 if flips else 5))
+    assert all(finding.severity is (Severity.ERROR if flips else Severity.WARNING) for finding in found)
+
+
+@given(st.lists(st.booleans(), max_size=4), st.integers(0, 9))
+def test_each_dropout_in_eval_is_found_and_no_other_draw(elementwise: list[bool], other_draws: int) -> None:
+    drops = tuple(EvalDropout("dropout", f"layers.{i}", None, 0.1, each) for i, each in enumerate(elementwise))
+    severities = [finding.severity for finding in judged("DK506", RandomnessInEval(drops, other_draws))]
+    assert severities == [Severity.ERROR if each else Severity.WARNING for each in elementwise]
+
+
+@given(st.floats(0, 1e-3), st.floats(1e-9, 1e-3), st.booleans())
+def test_accumulation_is_found_exactly_above_the_floor(difference: float, floor: float, coupled: bool) -> None:
+    seen = AccumulatedGradient(4, 0.9, 1.0, difference, floor, True, "head.weight")
+    if coupled:
+        with pytest.raises(NotExamined):
+            judged("DK507", seen, Declare(coupled_batch=True))
+    else:
+        assert bool(judged("DK507", seen)) == (difference > floor)
+
+
+@given(st.floats(0.01, 10), st.floats(0, 2))
+def test_a_curve_that_falls_below_half_is_never_called_stuck(first: float, share: float) -> None:
+    seen = OneBatchTraining(2, 1e-3, (first, *[share * first] * 9))
+    assert bool(judged("DK508", seen)) == (share * first > 0.5 * first)
+
+
+@pytest.mark.parametrize("last", [math.nan, math.inf])
+def test_a_curve_that_is_not_finite_is_another_rules_matter(last: float) -> None:
+    assert judged("DK508", OneBatchTraining(2, 1e-3, (1.0, 1.0, last))) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "factor", "other", "found"),
+    [
+        ((1.0, 11.0), 1e-2, (1.0, 0.99), True),
+        ((1.0, math.nan), 1e-2, (1.0, 0.99), True),
+        ((1.0, 9.0), 1e-2, (1.0, 0.5), False),  # it rises, as Adam's first steps may
+        ((1.0, 11.0), 1e-2, (1.0, 1.5), False),  # the rate is not what does it
+        ((1.0, 1.0), 1e6, (1.0, 0.9), True),
+        ((1.0, 1.0), 1e6, (1.0, 1.0), False),
+        ((1.0, 0.9999), 1e6, (1.0, 0.5), False),
+    ],
+)
+def test_a_rate_is_blamed_only_where_another_one_does_better(
+    own: tuple[float, ...], factor: float, other: tuple[float, ...], found: bool
+) -> None:
+    seen = LearningRateTrial((0.1,), False, RateTrial(1.0, own), RateTrial(factor, other))
+    assert bool(judged("DK509", seen)) == found
+
+
+@given(st.booleans())
+def test_a_rate_of_zero_is_found_unless_a_schedule_raises_it(scheduled: bool) -> None:
+    assert bool(judged("DK509", LearningRateTrial((0.0, 0.0), scheduled, None))) != scheduled

@@ -1,0 +1,128 @@
+"""The judges of DK6xx as pure functions: what counts as growth, and what as noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debugkit.declare import Declare
+from debugkit.finding import Finding, Severity
+from debugkit.observations.memory_demand import MemoryDemand
+from debugkit.observations.memory_samples import MemorySamples
+from debugkit.observations.retained_graphs import Holder, RetainedGraphs
+from debugkit.observations.storage import MemoryProfile, ModuleBytes, Peak
+from debugkit.observations.untrained_forwards import EvaluationGraphs, UntrainedForwards
+from debugkit.registry import Context, find_rule
+from debugkit.rules.dk602_memory_slope import theil_sen, trend_by_chance
+
+KIB, MIB = 2**10, 2**20
+
+
+def judged(code: str, seen: object) -> list[Finding]:
+    rule = find_rule(code)
+    return list(rule.judge(seen, Context(rule, Declare(), "watch")))
+
+
+def memory(values: Sequence[float], every: int = 1) -> list[Finding]:
+    return judged("DK602", MemorySamples("host", every, tuple(int(value) for value in values)))
+
+
+@given(st.integers(5, 60))
+def test_graphs_that_stay_after_every_step_are_found(steps: int) -> None:
+    assert judged("DK601", RetainedGraphs(tuple(range(steps + 1))))
+
+
+@given(st.lists(st.integers(0, 3), max_size=60))
+def test_a_few_kept_graphs_are_not(alive: list[int]) -> None:
+    seen = RetainedGraphs(tuple(alive))
+    assert bool(judged("DK601", seen)) == (seen.rises >= 5 and seen.falls == 0)
+
+
+def test_graphs_that_are_let_go_again_are_not() -> None:
+    assert judged("DK601", RetainedGraphs((0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6))) == []
+
+
+def test_one_growth_after_another_pause_still_counts() -> None:
+    holder = Holder("total", "tensor", None, 209)
+    (finding,) = judged("DK601", RetainedGraphs((0, 1, 1, 2, 2, 3, 3, 4, 4, 5), holder))
+    assert "`total`, a tensor" in finding.message
+    assert finding.evidence["graph_nodes"] == 209
+
+
+@given(st.integers(32, 128), st.integers(128, 4096), st.integers(1, 8))
+def test_a_steady_leak_is_found_and_its_slope_is_exact(count: int, kib: int, every: int) -> None:
+    (finding,) = memory([100 * MIB + step * every * kib * KIB for step in range(count)], every)
+    assert math.isclose(finding.evidence["bytes_a_step"], kib * KIB)  # type: ignore[arg-type]
+
+
+@given(st.integers(32, 128), st.integers(1, 64))
+def test_constant_memory_is_not_a_leak(count: int, mib: int) -> None:
+    assert memory([mib * MIB] * count) == []
+
+
+@given(st.lists(st.integers(0, 64 * KIB), min_size=32, max_size=128))
+def test_nothing_below_a_mebibyte_is_a_leak(noise: list[int]) -> None:
+    assert memory([100 * MIB + one for one in noise]) == []
+
+
+def test_warm_up_and_a_cache_that_is_full_are_not_a_leak() -> None:
+    assert memory([min(step, 10) * 10 * MIB for step in range(64)]) == []
+    assert memory([min(step, 40) * 10 * MIB for step in range(64)]) == []
+
+
+def test_single_peaks_neither_make_nor_hide_a_leak() -> None:
+    flat = [100 * MIB + (400 * MIB if step % 10 == 0 else 0) for step in range(64)]
+    leaking = [value + step * 256 * KIB for step, value in enumerate(flat)]
+    assert memory(flat) == []
+    assert len(memory(leaking)) == 1
+
+
+def test_batches_that_go_up_and_down_are_not_a_leak() -> None:
+    assert memory([100 * MIB + (step * 7 % 11) * MIB for step in range(96)]) == []
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=12, max_size=40))
+def test_a_trend_and_its_reverse_are_never_both_certain(values: list[int]) -> None:
+    assert trend_by_chance(values) >= 0.01 or trend_by_chance(values[::-1]) == 1.0
+    assert math.isclose(theil_sen(values), -theil_sen(values[::-1]), abs_tol=1e-9)
+
+
+@given(st.integers(0, 10), st.integers(0, 10))
+def test_one_evaluation_with_a_graph_is_a_sanity_check_and_two_are_validation(count: int, alive: int) -> None:
+    passes = UntrainedForwards("", None, count, alive)
+    assert bool(judged("DK603", EvaluationGraphs(20, (passes,)))) == (count >= 2)
+
+
+def demand(peak: int, lasting: int, budget: int) -> MemoryDemand:
+    profile = MemoryProfile(
+        peak=Peak(peak, "backward", "mm", "head", ()),
+        parameters=lasting,
+        buffers=0,
+        batch=0,
+        gradients=0,
+        optimizer_state=0,
+        activations=peak - lasting,
+        by_module=(ModuleBytes("", 1), ModuleBytes("vision", 9), ModuleBytes("head", 3)),
+        after_forward=peak,
+        after_backward=lasting,
+        after_step=lasting,
+        fake_tensors=True,
+    )
+    return MemoryDemand(profile, budget, "declared")
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 2000))
+def test_a_budget_is_kept_or_not_and_only_what_no_batch_changes_is_an_error(
+    lasting: int, more: int, budget: int
+) -> None:
+    found = judged("DK604", demand(lasting + more, lasting, budget))
+    assert bool(found) == (lasting + more > budget)
+    assert all((finding.severity is Severity.ERROR) == (lasting > budget) for finding in found)
+
+
+def test_the_module_to_checkpoint_is_the_one_that_keeps_most() -> None:
+    (finding,) = judged("DK604", demand(100, 10, 50))
+    assert finding.location.module == "vision"

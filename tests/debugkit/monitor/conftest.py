@@ -1,0 +1,6 @@
+"""Lets the tests of this folder share `training_loops`: pytest's importlib mode puts no folder on the path itself."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,126 @@
+"""`debugkit run`: an unmodified script is found out, and behaves as under `python`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizers
+
+from debugkit.script import ScriptRun, watch_script
+
+TRAINING = """
+import sys
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizers
+from beside import WIDTH
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(WIDTH, 2)
+    def forward(self, *, state):
+        action = self.head(state)
+        {body}
+
+def main():
+    torch.manual_seed(0)
+    policy, critic = Policy(), nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW([*policy.parameters(), *critic.parameters()])
+    for _ in range(5):
+        {reset}
+        loss = critic(policy(state=torch.randn(4, WIDTH))).square().mean()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item(), sys.argv[1:], __name__)
+    {end}
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "beside.py").write_text("WIDTH = 3\n")
+    return tmp_path
+
+
+def run(folder: Path, *, body: str = "return action", reset: str = "optimizer.zero_grad()", end: str = "") -> ScriptRun:
+    script = folder / "train.py"
+    script.write_text(TRAINING.format(body=body, reset=reset, end=end))
+    return watch_script(script, ["--steps", "5"], select=["DK2", "DK5"])
+
+
+def global_hooks() -> tuple[int, ...]:
+    modules = nn.modules.module
+    return (
+        len(modules._global_forward_hooks),
+        len(modules._global_forward_pre_hooks),
+        len(modules._global_forward_hooks_with_kwargs),
+        len(optimizers._global_optimizer_pre_hooks),
+        len(optimizers._global_optimizer_post_hooks),
+        torch._C._len_torch_function_stack(),
+    )
+
+
+def test_a_script_sees_its_arguments_and_prints_what_it_would(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.argv, list(sys.path), sys.modules["__main__"], global_hooks()
+    outcome = run(folder)
+    printed = capsys.readouterr().out
+    assert printed.endswith("['--steps', '5'] __main__\n")
+    assert (outcome.exit_code, outcome.error, outcome.report.findings, outcome.report.failure) == (0, None, (), None)
+    assert {"DK201", "DK202", "DK501"} <= set(outcome.report.examined)
+    assert (sys.argv, list(sys.path), sys.modules["__main__"], global_hooks()) == before
+    sys.path.insert(0, str(folder))
+    exec(compile((folder / "train.py").read_text(), "train.py", "exec"), {"__name__": "__main__"})
+    sys.path.remove(str(folder))
+    assert capsys.readouterr().out.split()[1] == printed.split()[1], "the loss differs from the unwatched run's"
+
+
+def test_the_line_of_the_script_is_named(folder: Path) -> None:
+    outcome = run(folder, body="return (action - action.detach()).square().sqrt()")
+    finding = outcome.report.findings[0]
+    assert (finding.code, finding.location.module) == ("DK202", "")
+    assert finding.location.file == str(folder / "train.py")
+    assert "SqrtBackward0" in finding.message
+
+
+def test_gradients_that_a_script_never_resets_are_found(folder: Path) -> None:
+    outcome = run(folder, reset="pass")
+    assert [finding.code for finding in outcome.report.findings] == ["DK501"]
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "failure"),
+    [
+        ("sys.exit(7)", 7, "The script exited with code 7."),
+        ("sys.exit()", 0, None),
+        ("sys.exit('no data')", 1, "The script exited with code 1."),
+        ("raise ValueError('planted')", 1, "The script raised ValueError: planted."),
+        ("raise KeyboardInterrupt", 130, "The script raised KeyboardInterrupt."),
+    ],
+)
+def test_exit_codes_and_exceptions_are_those_of_python(
+    folder: Path, end: str, code: int, failure: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = global_hooks()
+    outcome = run(folder, end=end)
+    assert (outcome.exit_code, outcome.report.failure) == (code, failure)
+    assert global_hooks() == before
+    told = capsys.readouterr().err
+    if "planted" in end:
+        assert "ValueError: planted" in told
+        assert "runpy" not in told, "the traceback begins in the script"
+    if "no data" in end:
+        assert "no data" in told
+
+
+def test_both_models_of_a_script_are_watched(folder: Path) -> None:
+    outcome = run(folder, body="return action * 1e30")
+    finding = next(finding for finding in outcome.report.findings if finding.code == "DK201")
+    assert "Inf" in finding.message or "NaN" in finding.message

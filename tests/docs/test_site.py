@@ -1,0 +1,144 @@
+"""The built site: every link leads somewhere, and no page asks another server for anything."""
+
+from __future__ import annotations
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+# What a browser fetches by itself; `a` and `link rel=canonical` are only followed by people.
+_FETCHED = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "embed": "src",
+}
+_NOT_FETCHED_RELATIONS = {"canonical", "alternate", "next", "prev", "author", "license"}
+
+
+class _Page(HTMLParser):
+    """What one page links to, fetches, and can be linked to at."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+        self.classes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        self.classes.update(given.get("class", "").split())
+        self.anchors.update(given[name] for name in ("id", "name") if name in given)
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag in _FETCHED and _FETCHED[tag] in given:
+            self.fetched.append(given[_FETCHED[tag]])
+        if tag == "link" and not _NOT_FETCHED_RELATIONS & set(given.get("rel", "").split()):
+            self.fetched.append(given.get("href", ""))
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, _Page]:
+    """Every built page but the one for addresses that do not exist, by its path below the site."""
+    return {
+        page.relative_to(site).as_posix(): _Page(page.read_text(encoding="utf-8"))
+        for page in sorted(site.rglob("*.html"))
+        if page.name != "404.html"
+    }
+
+
+def test_every_internal_link_leads_to_a_page_and_an_anchor_that_exist(site: Path, pages: dict[str, _Page]) -> None:
+    assert len(pages) > 20
+    broken = []
+    for name, page in pages.items():
+        for link in [*page.links, *page.fetched]:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (site / name).parent / unquote(parts.path) if parts.path else site / name
+            target = target / "index.html" if target.is_dir() else target
+            if not target.exists():
+                broken.append(f"{name}: {link}")
+            elif parts.fragment and target.suffix == ".html":
+                there = pages.get(target.resolve().relative_to(site.resolve()).as_posix())
+                if there and unquote(parts.fragment) not in there.anchors:
+                    broken.append(f"{name}: {link} (no such anchor)")
+    assert not broken, "links that lead nowhere:\n" + "\n".join(broken)
+
+
+def test_no_page_fetches_anything_from_another_server(pages: dict[str, _Page]) -> None:
+    assert all(page.fetched for page in pages.values()), "every page loads at least its style sheet"
+    outside = [
+        f"{name}: {address}"
+        for name, page in pages.items()
+        for address in page.fetched
+        if urlsplit(address).netloc or urlsplit(address).scheme not in ("", "data")
+    ]
+    assert not outside, "fetched from elsewhere:\n" + "\n".join(outside)
+
+
+def test_no_style_sheet_fetches_anything_from_another_server(site: Path) -> None:
+    sheets = sorted(site.rglob("*.css"))
+    assert sheets
+    for sheet in sheets:
+        outside = re.findall(
+            r"(?:url\(\s*['\"]?|@import\s+['\"])(?:https?:)?//[^)'\"]+", sheet.read_text(encoding="utf-8")
+        )
+        assert not outside, f"{sheet.name} fetches {outside}"
+
+
+def test_no_page_uses_what_the_theme_would_load_from_elsewhere(root: Path, pages: dict[str, _Page]) -> None:
+    # The theme's script would fetch mermaid, and a repository's stars, where a page or the settings ask for them.
+    assert not [name for name, page in pages.items() if "mermaid" in page.classes]
+    settings = (root / "mkdocs.yml").read_text(encoding="utf-8")
+    assert not re.search(r"^(repo_url|extra_javascript):", settings, re.MULTILINE)
+    assert re.search(r"^ +font: false\b", settings, re.MULTILINE)
+
+
+def test_underscore_files_and_snippets_are_not_published(site: Path) -> None:
+    published = [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
+    ours = [path for path in published if path != "assets/_mkdocstrings.css"]
+    assert not [path for path in ours if re.search(r"(^|/)_|^snippets/|\.(py|toml)$", path)]
+
+
+def test_every_page_can_be_reached_from_the_home_page(pages: dict[str, _Page]) -> None:
+    reached, waiting = set(), ["index.html"]
+    while waiting:
+        name = waiting.pop()
+        if name in reached or name not in pages:
+            continue
+        reached.add(name)
+        for link in pages[name].links:
+            parts = urlsplit(link)
+            if not parts.scheme and not parts.netloc and parts.path:
+                path = os.path.normpath(os.path.join(os.path.dirname(name), unquote(parts.path)))  # noqa: PTH118, PTH120
+                waiting += [path, os.path.normpath(f"{path}/index.html")]
+    assert reached == set(pages), f"no way leads to {sorted(set(pages) - reached)}"
+
+
+def test_the_site_is_where_findings_and_lessons_point(root: Path) -> None:
+    from debugkit.registry import all_rules
+    from labs.grading.catalog import all_labs
+    from labs.learner.lesson import lesson_address
+
+    class Loader(yaml.SafeLoader):
+        """mkdocs.yml names Python objects, which say nothing here."""
+
+    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+    home = yaml.load((root / "mkdocs.yml").read_text(encoding="utf-8"), Loader=Loader)["site_url"]
+    docs = root / "docs"
+    for rule in all_rules():
+        assert rule.url.startswith(home), f"{rule.url} is not on {home}"
+        assert (docs / f"{rule.url.removeprefix(home).rstrip('/')}.md").exists(), f"{rule.url} has no page"
+    for lab in all_labs():
+        assert lesson_address(lab) == f"{home}{lab.lesson}/"

@@ -1,0 +1,81 @@
+"""Python in the guide is a file that runs, and what the guide says it prints is what it prints."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SNIPPETS = sorted((ROOT / "docs" / "snippets").glob("*.py"))
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name[0] != "_"]
+_PYTHON = re.compile(r"^( *)```py(?:thon)?\b[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: snippet.stem)
+def test_a_snippet_runs_and_prints_what_the_guide_shows(
+    snippet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(snippet.parent)
+    monkeypatch.setenv("COLUMNS", "100")
+    runpy.run_path(str(snippet), run_name="__main__")
+    shown = snippet.with_suffix(".txt")
+    if shown.exists():
+        assert shown.read_text(encoding="utf-8").strip() in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: snippet.stem)
+def test_a_snippet_asserts_what_its_page_promises_and_stands_on_a_page(snippet: Path) -> None:
+    assert re.search(r"^assert ", snippet.read_text(encoding="utf-8"), re.MULTILINE)
+    assert any(snippet.name in page.read_text(encoding="utf-8") for page in PAGES)
+
+
+def test_every_shown_output_has_its_snippet() -> None:
+    shown = {text.stem for text in (ROOT / "docs" / "snippets").glob("*.txt")}
+    assert shown <= {snippet.stem for snippet in SNIPPETS}
+
+
+def test_the_guide_holds_no_python_of_its_own() -> None:
+    """Lessons quote broken code, rule pages show a line in passing; what a reader copies is a file that is tested."""
+    found = 0
+    for page in sorted((ROOT / "docs" / "debugkit").glob("*.md")):
+        for _, code in _PYTHON.findall(page.read_text(encoding="utf-8")):
+            found += 1
+            lines = [line.strip() for line in code.splitlines() if line.strip()]
+            assert all(line.startswith('--8<-- "') for line in lines), f"{page}: {lines[0]!r} is not from docs/snippets"
+    assert found
+
+
+def test_debugkit_in_three_lines_as_the_readme_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+    from torch import nn
+
+    import debugkit
+
+    [(_, code)] = _PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    model = nn.Linear(4, 1)
+    batch = (torch.randn(8, 4), torch.randn(8, 1))
+
+    def loss_fn(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return (model(batch[0]) - batch[1]).pow(2).mean()
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss_fn(model, batch).backward()
+            optimizer.step()
+
+    given = {
+        "debugkit": debugkit,
+        "model": model,
+        "batch": batch,
+        "loss_fn": loss_fn,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "train": train,
+    }
+    exec(code, given)
+    assert given["report"].ok
+    assert given["run"].report.ok
+    assert given["run"].steps == 3

@@ -1,0 +1,40 @@
+"""Actions in the wrong unit, from the wrong moment, or known beforehand."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from faults.fault import fault
+from healthy.program import Program
+
+
+@fault("DK401", of="policy_that_regresses_chunks", module="action_statistics")
+def mean_forgotten_on_the_way_back(program: Program) -> None:
+    statistics = program.model.action_statistics
+    statistics.unnormalize = lambda action: action * statistics.std
+
+
+@fault("DK401", of="policy_with_flow_matching", module="action_statistics")
+def deviation_squared_on_the_way_there(program: Program) -> None:
+    statistics = program.model.action_statistics
+    statistics.normalize = lambda action: (action - statistics.mean) / statistics.std.square()
+
+
+@fault("DK404", of="policy_that_regresses_chunks", says="action")
+def prediction_that_peeks_at_the_demonstration(program: Program) -> None:
+    model, predict = program.model, program.model.predict
+    model.predict = lambda batch: predict(batch) + 0.1 * batch["action"] if "action" in batch else predict(batch)
+
+
+@fault("DK406", of="policy_that_regresses_chunks", says="episode")
+def average_of_actions_kept_across_episodes(program: Program) -> None:
+    model, predict = program.model, program.model.predict
+    model.last = None
+
+    def smoothed(batch: dict[str, Tensor]) -> Tensor:
+        action = predict(batch)
+        model.last = action if model.last is None else 0.5 * model.last + 0.5 * action
+        return model.last
+
+    model.predict = smoothed
+    model.reset = lambda: None

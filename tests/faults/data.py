@@ -1,0 +1,147 @@
+"""Pixels, padding, labels and samples that are not what the model takes them for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from debugkit import Declare
+from faults.fault import fault
+from healthy.language_models import text
+from healthy.program import Program
+from healthy.vision_and_speech import images
+
+
+@fault("DK301", of="vit_classifier", module="vit.embeddings.patch_embeddings.projection")
+def pixels_from_0_to_255(program: Program) -> None:
+    program.batch["pixel_values"] = (images().sigmoid() * 255).round()
+
+
+@fault("DK301", of="siglip_regresses_an_action", module="tower.embeddings.patch_embedding")
+def tower_given_raw_pixels(program: Program) -> None:
+    program.batch["pixel_values"] = torch.randint(256, (4, 3, 32, 32)).float()
+
+
+@fault("DK302", of="vit_classifier", module="vit.embeddings.patch_embeddings.projection")
+def pixels_normalised_twice(program: Program) -> None:
+    picture = torch.rand(4, 3, 32, 32)
+    program.batch["pixel_values"] = ((picture - 0.5) / 0.5 - 0.5) / 0.5
+
+
+@fault("DK303", of="lstm_over_packed_sequences", says="padding")
+def sequences_not_packed(program: Program) -> None:
+    model = program.model
+    model.forward = lambda input_ids, attention_mask: model.tag(model.lstm(model.words(input_ids))[0])
+
+
+@fault("DK303", of="bert_classifies_sequences", says="padding")
+def mask_not_handed_on(program: Program) -> None:
+    inner = program.model.bert.forward
+    program.model.bert.forward = lambda *args, attention_mask=None, **kwargs: inner(*args, **kwargs)
+
+
+@fault("DK304", of="mask_of_minus_infinity", says="later")
+def attention_without_a_mask(program: Program) -> None:
+    program.model.mask.zero_()
+    program.declare = Declare(causal=True, labels="ids")
+
+
+@fault("DK304", of="llama_with_padded_rows", says="later", also=("DK315",))
+def llama_that_looks_ahead(program: Program) -> None:
+    program.batch["attention_mask"].fill_(1)
+    body = program.model.model
+    body.norm.register_forward_hook(lambda _module, _inputs, output: output + output.flip(1))
+
+
+@fault("DK305", of="siglip_regresses_an_action", says="sample")
+def features_normalised_over_the_batch(program: Program) -> None:
+    model = program.model
+
+    def forward(pixel_values: Tensor) -> Tensor:
+        patches = model.tower(pixel_values=pixel_values).last_hidden_state.mean(1)
+        return model.head(patches - patches.mean(0))
+
+    model.forward = forward
+
+
+@fault("DK305", of="chunk_decoder_returning_a_dict", says="sample")
+def softmax_over_the_batch(program: Program) -> None:
+    program.model.decoder.register_forward_hook(lambda _module, _inputs, output: output.softmax(0))
+
+
+@fault("DK306", of="policy_that_regresses_chunks", says="input_ids")
+def instruction_multiplied_by_zero(program: Program) -> None:
+    program.batch["attention_mask"].fill_(1)
+    model, embed = program.model, program.model.embed_instruction
+    model.embed_instruction = lambda input_ids: embed(input_ids) * 0
+
+
+@fault("DK306", of="chunk_decoder_returning_a_dict", says="state", also=("DK107",))
+def state_overwritten(program: Program) -> None:
+    program.model.read_state.register_forward_hook(lambda _module, _inputs, output: 0 * output)
+
+
+@fault("DK307", of="llama_with_padded_rows", says="label")
+def all_labels_ignored(program: Program) -> None:
+    program.batch["labels"].fill_(-100)
+
+
+@fault("DK307", of="llama_with_padded_rows", says="are 7")
+def every_answer_is_the_same_token(program: Program) -> None:
+    labels = program.batch["labels"]
+    labels[labels >= 0] = 7
+
+
+@fault("DK308", of="convolutions_with_batch_norm")
+def softmax_before_cross_entropy(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        chances = model(batch["pixel_values"])[0].softmax(-1)
+        return F.cross_entropy(chances, batch["labels"])  # DK308
+
+    program.loss_fn = loss_fn
+
+
+@fault("DK308", of="adversaries_checked_at_the_generators_step")
+def sigmoid_before_a_loss_that_has_one(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: Tensor) -> Tensor:
+        verdict = model.discriminator(model.generator(torch.randn_like(batch[:, :4]))).sigmoid()
+        return F.binary_cross_entropy_with_logits(verdict, torch.ones_like(verdict))  # DK308
+
+    program.loss_fn = loss_fn
+
+
+@fault("DK309", of="llama_with_padded_rows", says="labels in the padding")
+def padding_learnt_as_token_zero(program: Program) -> None:
+    program.batch = text(pad_labels=0)()
+
+
+@fault("DK309", of="chunk_decoder_returning_a_dict")
+def mean_over_padded_steps(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        error = F.l1_loss(model(batch)["action"], batch["action"], reduction="none").mean(-1)  # (B, H)
+        return (error * ~batch["action_is_pad"]).mean()  # DK309
+
+    program.loss_fn = loss_fn
+
+
+@fault("DK309", of="chunk_decoder_returning_a_dict", says="marked as padding")
+def padded_steps_learnt(program: Program) -> None:
+    program.loss_fn = lambda model, batch: F.l1_loss(model(batch)["action"], batch["action"])
+
+
+@fault("DK311", of="policy_with_training_and_validation_loaders", says="of the validation loader are trained on")
+def validated_on_the_training_set(program: Program) -> None:
+    program.loaders = {"train": program.loaders["train"], "validation": program.loaders["train"]}
+
+
+@fault("DK312", of="llama_with_padded_rows", says="loss")
+def head_drawn_far_too_wide(program: Program) -> None:
+    with torch.no_grad():
+        program.model.lm_head.weight.mul_(200)
+
+
+@fault("DK314", of="llama_with_padded_rows", says="shift")
+def labels_shifted_by_the_dataset_and_by_the_model(program: Program) -> None:
+    labels = program.batch["labels"]
+    program.batch["labels"] = torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], -100)], 1)

@@ -1,0 +1,37 @@
+"""Correct programs get no error and no warning, before training and while it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from debugkit.finding import Severity
+from debugkit.report import Report
+from healthy.program import Program, all_programs, built
+
+
+@pytest.fixture(scope="module", params=sorted(all_programs()))
+def program(request: pytest.FixtureRequest) -> Program:
+    return built(request.param)
+
+
+def test_check_is_silent_on_a_correct_program(program: Program) -> None:
+    assert_silent(program.check())
+
+
+def test_watch_is_silent_on_a_correct_program(program: Program) -> None:
+    report = program.watch()
+    assert_silent(report)
+    assert report.examined, "nothing was watched: the silence says nothing"
+
+
+def test_there_are_enough_correct_programs() -> None:
+    assert len(all_programs()) >= 30
+
+
+def assert_silent(report: Report) -> None:
+    for entry in report.not_examined:
+        if entry.error is not None:
+            raise entry.error
+    alarms = [finding for finding in report.findings if finding.severity is not Severity.INFO]
+    assert not alarms, [f"{finding.code} at {finding.location}: {finding.message}" for finding in alarms]
+    assert report.failure is None

@@ -1,0 +1,66 @@
+"""A collection of one small lab, a workspace, and `lab` run as a person runs it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from labs import cli
+from labs.grading import catalog
+from labs.grading.catalog import Lab
+from labs.learner.workspace import Workspace, make_workspace
+
+COLLECTION = Path(__file__).parent / "collection"
+
+
+@pytest.fixture
+def collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the fixture collection that the catalog reads, here and in child processes."""
+    root = tmp_path / "collection"
+    shutil.copytree(COLLECTION, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("VLA_LABS_ROOT", str(root / "labs"))
+    monkeypatch.setattr(catalog, "LABS_ROOT", root / "labs")
+    monkeypatch.setattr(catalog, "SOLUTIONS_ROOT", root / "solutions")
+    catalog.all_labs.cache_clear()
+    yield root
+    catalog.all_labs.cache_clear()
+
+
+@pytest.fixture
+def lab(collection: Path) -> Lab:
+    """The fixture lab."""
+    return catalog.find("03")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """An empty workspace."""
+    make_workspace(tmp_path / "mine")
+    return Workspace(tmp_path / "mine")
+
+
+@pytest.fixture
+def in_workspace(workspace: Workspace, collection: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """An empty workspace that is the current folder, over the fixture collection."""
+    monkeypatch.chdir(workspace.root)
+    return workspace
+
+
+@pytest.fixture
+def lab_command(in_workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`lab ARGS…` in this process: exit code, stdout, stderr."""
+    from labs.cli import console
+
+    # rich keeps the COLUMNS it was created under; each test has its own.
+    console.out._width = console.err._width = None
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = cli.main(arguments)
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run

@@ -1,0 +1,46 @@
+"""`lab diagnose`: a step that raised is said first, and is never taken for a clean report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from labs.cli.show_findings import has_errors, show_findings
+from labs.grading.catalog import Lab
+from labs.learner.workspace import Workspace
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_a_step_that_raises_is_said_and_is_exit_code_1(lab_command: Run, lab: Lab, in_workspace: Workspace) -> None:
+    lab_command("start", "03")
+    policy = in_workspace.attempt(lab) / "policy.py"
+    signature = "def unnormalise(action: Tensor, mean: Tensor, std: Tensor) -> Tensor:"
+    source = policy.read_text(encoding="utf-8")
+    assert signature in source
+    policy.write_text(source.replace(signature, signature + '\n    raise ValueError("x")'), encoding="utf-8")
+    code, out, _ = lab_command("diagnose", "03")
+    said = " ".join(out.split())
+    assert code == 1
+    assert "ValueError: x" in said
+    assert "policy.py" in said
+    assert "rules were not examined" in said
+    assert "finds nothing" not in said
+
+
+def test_a_healthy_step_is_exit_code_0(lab_command: Run) -> None:
+    lab_command("start", "03")
+    code, out, _ = lab_command("diagnose", "03")
+    assert code == 0
+    assert "debugkit finds nothing." in out
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 rule was not examined"), (2, "2 rules were not examined")])
+def test_the_rules_that_were_not_examined_are_counted(
+    capsys: pytest.CaptureFixture[str], count: int, said: str
+) -> None:
+    report = {"findings": [], "failure": "It raised.", "not_examined": [{"code": "DK001", "why": "it raised"}] * count}
+    show_findings(report)
+    assert said in capsys.readouterr().out
+    assert has_errors(report)

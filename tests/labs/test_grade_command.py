@@ -1,0 +1,194 @@
+"""`lab grade` through the real grader: what a person sees, what a script reads, and that nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from labs.grading import catalog
+from labs.grading.catalog import Lab
+from labs.learner import progress
+from labs.learner.workspace import Workspace
+
+Run = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.slow
+
+
+def submit(workspace: Workspace, lab: Lab, source: Path | str) -> None:
+    """Put a policy into the workspace."""
+    workspace.start(lab)
+    text = source if isinstance(source, str) else source.read_text()
+    (workspace.attempt(lab) / "policy.py").write_text(text)
+
+
+def test_the_first_grade_starts_the_lab_refuses_it_and_says_what_next(
+    lab_command: Run, in_workspace: Workspace
+) -> None:
+    code, out, err = lab_command("grade", "3", "--seed", "7")
+    assert code == 1
+    assert "was not started; it is now" in err
+    assert "✗ actions come out in the robot's units" in out
+    assert "unnormalise(a, mean, std) is a * std + mean" in out
+    assert "debugkit.trace_shapes(policy, batch)" in out
+    assert "lab hint 03" in out
+    assert "close_to" not in out  # the check's source is never shown
+    assert progress.read(in_workspace).progress.labs["03"].grades == 1
+
+
+def test_a_pass_is_remembered_and_opens_the_solution(lab_command: Run, in_workspace: Workspace, lab: Lab) -> None:
+    submit(in_workspace, lab, lab.solution / "policy.py")
+    code, out, _ = lab_command("grade", "03")
+    assert (code, out.count("✓")) == (0, 4)  # three checks and the verdict
+    assert progress.read(in_workspace).progress.status("03") == "passed"
+    assert lab_command("solution", "03")[0] == 0
+
+
+def test_json_is_one_document_whatever_the_submission_prints(lab: Lab, in_workspace: Workspace) -> None:
+    noisy = 'import os\nprint("{}")\nos.write(1, b"{}")\nos.write(2, b"{}")\n'
+    source = (lab.folder / "wrong_fixes" / "drop_the_mean.py").read_text()
+    submit(in_workspace, lab, source.replace("import torch\n", "import torch\n" + noisy, 1))
+    done = subprocess.run(
+        [sys.executable, "-m", "labs.cli", "grade", "03", "--json", "--seed", "5"],
+        cwd=in_workspace.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == 1
+    (only,) = document["labs"]
+    assert (only["id"], only["verdict"], only["seed"]) == ("03", "failed", 5)
+    assert only["recognised_wrong_fix"] == "drop_the_mean"
+    assert [check["outcome"] for check in only["checks"]] == ["failed", "failed", "not_run"]
+    assert progress.read(in_workspace).progress.labs["03"].wrong_fixes == ("drop_the_mean",)
+
+
+def test_a_syntax_error_is_the_submissions_and_shows_its_line(
+    lab_command: Run, in_workspace: Workspace, lab: Lab
+) -> None:
+    submit(in_workspace, lab, "def unnormalise(action, mean, std:\n    return action\n")
+    code, out, err = lab_command("grade", "03")
+    assert code == 1
+    assert "line 1" in out
+    assert "Traceback" not in out + err
+
+
+def test_an_error_of_the_grader_is_not_held_against_the_learner(
+    lab_command: Run, in_workspace: Workspace, lab: Lab
+) -> None:
+    (lab.folder / "checks.py").write_text("import nothing_of_that_name\n")
+    code, out, _ = lab_command("grade", "03")
+    assert code == 3
+    assert "not your code's fault" in " ".join(out.split())
+    assert progress.read(in_workspace).progress.labs["03"].grades == 0
+
+
+def test_several_labs_at_once_are_one_document_and_two_reports(
+    collection: Path, in_workspace: Workspace, lab_command: Run
+) -> None:
+    lab = second_lab(collection)
+    submit(in_workspace, lab, lab.solution / "policy.py")
+    arguments = ["--jobs", "2", "--json", "--junit", "junit.xml", "--gradescope", "results.json"]
+    code, out, _ = lab_command("grade", "--all", *arguments)
+    assert code == 1
+    assert [(one["id"], one["verdict"]) for one in json.loads(out)["labs"]] == [("03", "failed"), ("04", "passed")]
+    suites = ElementTree.parse(in_workspace.root / "junit.xml").getroot().findall("testsuite")
+    assert [suite.get("name") for suite in suites] == ["lab03_swapped_order", "lab04_second"]
+    scores = json.loads((in_workspace.root / "results.json").read_text())
+    assert [test["status"] for test in scores["tests"]] == ["failed", "passed"]
+    assert progress.read(in_workspace).progress.status("04") == "passed"
+
+
+def second_lab(collection: Path) -> Lab:
+    """Another lab in the collection, equal but for its number."""
+    for root in ("labs", "solutions"):
+        shutil.copytree(collection / root / "lab03_swapped_order", collection / root / "lab04_second")
+    metadata = collection / "labs" / "lab04_second" / "lab.toml"
+    metadata.write_text(metadata.read_text().replace('"03"', '"04"').replace('"swapped_order"', '"second"'))
+    catalog.all_labs.cache_clear()
+    return catalog.find("04")
+
+
+HANGING = """
+import ctypes, time
+ctypes.CDLL(None).prctl(15, b"lab-hangs")  # PR_SET_NAME: seen from outside, whatever the sandbox hides
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("ending", "jobs"), [(signal.SIGINT, "1"), (signal.SIGTERM, "2")])
+def test_an_interrupt_leaves_nothing_running(
+    collection: Path, in_workspace: Workspace, lab: Lab, ending: signal.Signals, jobs: str
+) -> None:
+    for one in (lab, second_lab(collection)):
+        submit(in_workspace, one, HANGING)
+    command = [sys.executable, "-m", "labs.cli", "grade", "03", "04", "--json", "--jobs", jobs]
+    with subprocess.Popen(command, cwd=in_workspace.root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as grading:
+        try:
+            while "lab-hangs" not in descendants(grading.pid).values():
+                assert grading.poll() is None
+                time.sleep(0.05)
+            started = descendants(grading.pid)
+            grading.send_signal(ending)
+            out, _ = grading.communicate(timeout=60)
+        finally:
+            grading.kill()
+    assert grading.returncode == 130
+    assert "interrupted" in json.loads(out)["error"]
+    assert not started.keys() & processes().keys()
+
+
+Process = tuple[int, str]
+
+
+def processes() -> dict[Process, tuple[int, str]]:
+    """Parent and name of every process but zombies, by pid and start time: a pid alone may be another's by now."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, tail = path.read_text().rpartition(")")
+        except OSError:  # it has just ended
+            continue
+        state, parent, *rest = tail.split()
+        if state != "Z":
+            found[int(path.parent.name), rest[17]] = (int(parent), head.partition("(")[2])
+    return found
+
+
+def descendants(root: int) -> dict[Process, str]:
+    """Names of the processes below `root`."""
+    everything, found, parents = processes(), {}, {root}
+    while parents:
+        below = {process: name for process, (parent, name) in everything.items() if parent in parents}
+        found.update(below)
+        parents = {pid for pid, _ in below}
+    return found
+
+
+def test_watch_grades_again_when_the_file_is_saved_and_ends_at_a_pass(lab: Lab, in_workspace: Workspace) -> None:
+    submit(in_workspace, lab, lab.folder / "policy.py")
+    command = [sys.executable, "-u", "-m", "labs.cli", "watch", "03"]
+    seen = []
+    with subprocess.Popen(command, cwd=in_workspace.root, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        try:
+            for line in watching.stdout:
+                seen.append(line)
+                if "waiting for you to save" in line:
+                    submit(in_workspace, lab, lab.solution / "policy.py")
+            assert watching.wait(timeout=120) == 0
+        finally:
+            watching.kill()
+    text = "".join(seen)
+    assert text.index("not mended yet") < text.index("waiting for you") < text.index("✓ passed")

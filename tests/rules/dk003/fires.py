@@ -1,0 +1,68 @@
+"""Steps that leave a tensor on the CPU."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+OFFSET = torch.linspace(0, 1, 4)
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        hidden = self.encoder(x)
+        keep = torch.ones(hidden.shape[-1])  # DK003
+        return {"loss": self.head(hidden * keep).mean()}
+
+
+def mask_made_in_forward():
+    return {
+        "model": Masked(),
+        "batch": {"x": torch.randn(2, 4)},
+        "expect": {"module": "", "severity": "error", "message": "a float32 tensor of shape [8], stays on the CPU"},
+    }
+
+
+def class_weights_made_in_the_loss():
+    def loss_fn(model, batch):
+        weight = torch.tensor([1.0, 2.0, 3.0])  # DK003
+        return F.cross_entropy(model(batch["x"]), batch["y"], weight=weight)
+
+    return {
+        "model": nn.Linear(4, 3),
+        "batch": {"x": torch.randn(5, 4), "y": torch.tensor([0, 1, 2, 0, 1])},
+        "loss_fn": loss_fn,
+    }
+
+
+def global_tensor():
+    def loss_fn(model, batch):
+        return model(batch["x"] + OFFSET).mean()  # DK003
+
+    return {
+        "model": nn.Linear(4, 3),
+        "batch": {"x": torch.randn(5, 4)},
+        "loss_fn": loss_fn,
+        "expect": {"message": "`OFFSET`"},
+    }
+
+
+class TwoLines(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(10, 4)
+        self.places = nn.Embedding(10, 4)
+
+    def forward(self, ids):
+        places = torch.arange(ids.shape[1])  # DK003
+        hidden = self.words(ids) + self.places(places)
+        scale = torch.full((4,), 0.5)  # DK003
+        return {"loss": (hidden * scale).mean()}
+
+
+def every_line_is_named_at_once():
+    return {"model": TwoLines(), "batch": {"ids": torch.randint(0, 10, (2, 5))}, "expect": {"count": 2}}

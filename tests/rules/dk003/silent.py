@@ -1,0 +1,84 @@
+"""Steps that would run on any device."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import LlamaConfig, LlamaForCausalLM, SiglipVisionConfig, SiglipVisionModel
+
+
+def _ids():
+    return torch.randint(0, 50, (2, 6))
+
+
+def language_model_with_padding():
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, vocab_size=50
+    )
+    ids, mask = _ids(), torch.ones(2, 6, dtype=torch.long)
+    mask[0, 4:] = 0
+    return {"model": LlamaForCausalLM(config), "batch": {"input_ids": ids, "attention_mask": mask, "labels": ids}}
+
+
+def vision_tower():
+    config = SiglipVisionConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8
+    )
+    return {
+        "model": SiglipVisionModel(config),
+        "batch": {"pixel_values": torch.randn(2, 3, 16, 16)},
+        "loss_fn": lambda model, batch: model(**batch).last_hidden_state.square().mean(),
+    }
+
+
+class Careful(nn.Module):
+    """Factories that say where, scalars, and a tensor moved before it is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 1)
+        self.register_buffer("scale", torch.full((4,), 2.0))
+
+    def forward(self, x):
+        keep = x.new_ones(x.shape[-1])
+        places = torch.arange(4, device=x.device)
+        table = torch.linspace(0, 1, 4).to(x)
+        half = torch.tensor(0.5)
+        return {"loss": self.head(x * keep * self.scale + places * table * half).mean()}
+
+
+def device_aware_module():
+    return {"model": Careful(), "batch": {"x": torch.randn(3, 4)}}
+
+
+def logged_on_the_cpu():
+    seen = []
+
+    def loss_fn(model, batch):
+        output = model(batch["x"])
+        seen.append(output.detach().cpu().mean().item())
+        return output.mean()
+
+    return {"model": nn.Linear(4, 1), "batch": {"x": torch.randn(3, 4)}, "loss_fn": loss_fn}
+
+
+def batch_norm_and_dropout():
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 2))
+
+    def loss_fn(model, batch):
+        return F.cross_entropy(model(batch["x"]), batch["y"])
+
+    return {"model": model, "batch": {"x": torch.randn(4, 4), "y": torch.tensor([0, 1, 0, 1])}, "loss_fn": loss_fn}
+
+
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.randn(4)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return {"loss": self.head(x + self.table).mean()}
+
+
+def attribute_is_another_rule():
+    return {"model": Table(), "batch": {"x": torch.randn(3, 4)}}

@@ -1,0 +1,165 @@
+"""Modules whose effect is easily overlooked."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+    MixtralConfig,
+    MixtralForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+_SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def _text(model):
+    ids = torch.randint(0, 50, (2, 6))
+    return {"model": model, "batch": {"input_ids": ids, "labels": ids}}
+
+
+def llama():
+    return _text(LlamaForCausalLM(LlamaConfig(**_SIZES, vocab_size=50)))
+
+
+def mixture_of_experts():
+    config = MixtralConfig(**_SIZES, vocab_size=50, num_key_value_heads=2, num_local_experts=8, num_experts_per_tok=1)
+    return _text(MixtralForCausalLM(config))
+
+
+def bert():
+    return _text(BertForMaskedLM(BertConfig(**_SIZES, vocab_size=50)))
+
+
+def t5():
+    config = T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0)
+    return _text(T5ForConditionalGeneration(config))
+
+
+class KeysAndValues(nn.Module):
+    """As in pi0: the prefix runs through the language model for its cache alone."""
+
+    def __init__(self, frozen):
+        super().__init__()
+        self.language_model = LlamaModel(LlamaConfig(**_SIZES, vocab_size=50)).requires_grad_(not frozen)
+        self.expert = LlamaModel(LlamaConfig(**_SIZES, vocab_size=50))
+        self.head = nn.Linear(32, 2)
+        self.frozen = frozen
+
+    def forward(self, input_ids, noisy_action):
+        with torch.set_grad_enabled(not self.frozen):
+            cache = self.language_model(input_ids=input_ids, use_cache=True).past_key_values
+        hidden = self.expert(inputs_embeds=noisy_action, past_key_values=cache).last_hidden_state
+        return {"loss": self.head(hidden).square().mean()}
+
+
+def prefix_for_its_keys_and_values():
+    batch = {"input_ids": torch.randint(0, 50, (2, 6)), "noisy_action": torch.randn(2, 3, 32)}
+    return {"model": KeysAndValues(frozen=False), "batch": batch}
+
+
+def frozen_prefix_for_its_keys_and_values():
+    batch = {"input_ids": torch.randint(0, 50, (2, 6)), "noisy_action": torch.randn(2, 3, 32)}
+    return {"model": KeysAndValues(frozen=True), "batch": batch}
+
+
+class Adapted(nn.Module):
+    """LoRA with B = 0, and a branch behind a gate that is still shut."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(6, 8).requires_grad_(False)
+        self.lora_a, self.lora_b = nn.Linear(6, 2, bias=False), nn.Linear(2, 8, bias=False)
+        self.branch, self.gate = nn.Linear(6, 8), nn.Parameter(torch.zeros(()))
+        self.dropout = nn.Dropout(0.1)
+        nn.init.zeros_(self.lora_b.weight)
+
+    def forward(self, x):
+        hidden = self.base(x) + self.lora_b(self.lora_a(self.dropout(x))) + self.gate.tanh() * self.branch(x)
+        return {"loss": hidden.square().mean()}
+
+
+def lora_and_a_shut_gate():
+    return {"model": Adapted(), "batch": {"x": torch.randn(4, 6)}}
+
+
+class DenseExperts(nn.Module):
+    """Every expert runs, and the router gives one of them all the weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(6, 6) for _ in range(4)])
+
+    def forward(self, x):
+        weights = F.one_hot(torch.zeros(len(x), dtype=torch.long), 4).to(x)
+        outputs = torch.stack([expert(x) for expert in self.experts], dim=1)
+        return {"loss": (weights[..., None] * outputs).sum(1).square().mean()}
+
+
+def experts_without_weight():
+    return {"model": DenseExperts(), "batch": {"x": torch.randn(4, 6)}}
+
+
+class Distilled(nn.Module):
+    """A frozen teacher, an auxiliary head for training only, and a head that is returned and not trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.student, self.auxiliary, self.value = nn.Linear(6, 8), nn.Linear(8, 2), nn.Linear(8, 1)
+        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+
+    def forward(self, x):
+        hidden = self.student(x)
+        with torch.no_grad():
+            wanted = self.teacher(x)
+        loss = F.mse_loss(hidden, wanted)
+        if self.training:
+            loss = loss + self.auxiliary(hidden).square().mean()
+        return {"loss": loss, "value": self.value(hidden.detach())}
+
+
+def teacher_and_heads():
+    return {"model": Distilled(), "batch": {"x": torch.randn(4, 6)}}
+
+
+def teacher_and_heads_in_eval_mode():
+    return {"model": Distilled().eval(), "batch": {"x": torch.randn(4, 6)}}
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.first, self.block = nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 6))
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        hidden = checkpoint(self.block, self.first(x), use_reentrant=self.reentrant)
+        return {"loss": hidden.square().mean()}
+
+
+def activation_checkpointing():
+    return {"model": Checkpointed(False), "batch": {"x": torch.randn(4, 6)}}
+
+
+def reentrant_checkpointing():
+    return {"model": Checkpointed(True), "batch": {"x": torch.randn(4, 6)}}
+
+
+def last_state_of_a_recurrent_layer():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.LSTM(4, 8, num_layers=2, dropout=0.1), nn.Linear(8, 1)
+
+        def forward(self, x):
+            return {"loss": self.head(self.rnn(x)[1][0][-1]).square().mean()}
+
+    return {"model": Recurrent(), "batch": {"x": torch.randn(5, 3, 4)}}

@@ -1,0 +1,48 @@
+"""Optimizers that hold all that trains."""
+
+import torch
+from torch import nn
+
+
+def _program(model, optimizer, **more):
+    loss_fn = lambda model, batch: model(batch).square().mean()  # noqa: E731 - one line is the point here
+    return {"model": model, "batch": torch.randn(5, 4), "loss_fn": loss_fn, "optimizer": optimizer, **more}
+
+
+def everything_in_one_group():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    return _program(model, torch.optim.AdamW(model.parameters()))
+
+
+def frozen_tower_left_out():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    return _program(model, torch.optim.AdamW(model[1].parameters()))
+
+
+def tied_weights():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    return _program(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def several_optimizers_over_one_model():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    return _program(model, [torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.AdamW(model[1].parameters())])
+
+
+def weight_normalised_layer():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 2))
+    return _program(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+
+def optimizer_with_state_and_gradients_of_a_running_loop():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(5, 4)).sum().backward()
+    optimizer.step()
+    return _program(model, optimizer)
+
+
+def no_optimizer():
+    return _program(nn.Linear(4, 2), None, expect={"not_examined": "No optimizer was given"})

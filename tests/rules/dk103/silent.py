@@ -1,0 +1,59 @@
+"""Frozen parameters and empty groups that do no harm."""
+
+import torch
+from torch import nn
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vision, self.head = nn.Linear(3, 4, bias=False), nn.Linear(4, 2, bias=False)
+
+    def forward(self, x):
+        return {"loss": self.head(self.vision(x)).square().mean()}
+
+
+def _program(model, optimizer, **more):
+    return {"model": model, "batch": {"x": torch.randn(5, 3)}, "optimizer": optimizer, **more}
+
+
+def no_decay_group_of_a_model_without_biases():
+    model = Policy()
+    decay = [p for p in model.parameters() if p.ndim > 1]
+    rest = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+    return _program(model, torch.optim.AdamW(groups))
+
+
+def group_of_a_frozen_tower_filtered_to_nothing():
+    model = Policy()
+    model.vision.requires_grad_(False)
+    tower = [p for p in model.vision.parameters() if p.requires_grad]
+    groups = [{"params": model.head.parameters()}, {"params": tower, "lr": 1e-5}]
+    return _program(model, torch.optim.AdamW(groups))
+
+
+def frozen_tower_handed_over_with_the_rest():
+    model = Policy()
+    model.vision.requires_grad_(False)
+    return _program(
+        model, torch.optim.AdamW([{"params": model.vision.parameters()}, {"params": model.head.parameters()}])
+    )
+
+
+def lora_with_the_optimizer_of_all_parameters():
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(Policy(), LoraConfig(target_modules=["vision"]))
+    return _program(model, torch.optim.AdamW(model.parameters()))
+
+
+def player_of_a_gan_frozen_while_the_other_trains():
+    model = Policy()
+    model.vision.requires_grad_(False)
+    return _program(model, [torch.optim.Adam(model.head.parameters()), torch.optim.Adam(model.vision.parameters())])
+
+
+def group_that_is_filled_later_in_the_schedule():
+    model = Policy()
+    return _program(model, torch.optim.SGD([{"params": model.parameters()}, {"params": [], "lr": 1e-5}], lr=0.1))

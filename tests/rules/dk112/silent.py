@@ -1,0 +1,55 @@
+"""Frozen things that stay, and moving things that may."""
+
+import copy
+
+import torch
+from torch import nn
+
+
+def _program(model, **more):
+    loss_fn = lambda model, batch: model(batch).square().mean()  # noqa: E731 - one line is the point here
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    return {"model": model, "batch": torch.randn(6, 4), "loss_fn": loss_fn, "optimizer": optimizer, **more}
+
+
+def frozen_tower_in_eval_mode():
+    tower = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).requires_grad_(False)
+    model = nn.Sequential(tower, nn.Linear(4, 2)).train()
+    tower.eval()
+    return _program(model)
+
+
+def trainable_batch_norm_beside_a_frozen_layer():
+    model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    return _program(model)
+
+
+def teacher_that_averages_its_student():
+    class Student(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.student = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+
+        def forward(self, x):
+            return self.student(x) - self.teacher(x)
+
+    return _program(Student())
+
+
+def low_rank_adapter():
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.Linear(4, 4).requires_grad_(False)
+            self.down, self.up = nn.Linear(4, 1, bias=False), nn.Linear(1, 4, bias=False)
+            nn.init.zeros_(self.up.weight)
+
+        def forward(self, x):
+            return self.base(x) + self.up(self.down(x))
+
+    return _program(Adapted())
+
+
+def nothing_frozen():
+    return _program(nn.Linear(4, 2), expect={"not_examined": "Nothing in the model is frozen"})

@@ -1,0 +1,65 @@
+"""Loops in which one step's gradient is far above all others."""
+
+import torch
+from torch import nn
+
+
+def _policy():
+    return nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 2))
+
+
+def _train(model, optimizers, scale_of, steps=40, **options):
+    for step in range(steps):
+        state, action = torch.randn(16, 3), torch.randn(16, 2) * scale_of(step)
+        loss = (model(state) - action).square().mean()
+        loss.backward()
+        if options:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), **options)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def one_episode_in_millimetres():
+    """The batch of step 30 has actions that were not converted to metres."""
+    model = _policy()
+
+    def loop(model, optimizer):
+        _train(model, [optimizer], lambda step: 1000.0 if step == 30 else 1.0)
+
+    return {
+        "model": model,
+        "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-3),
+        "loop": loop,
+        "expect": {"severity": "warning", "message": "jumped to", "parameter": "2.weight"},
+    }
+
+
+def clipped_far_above_the_usual_norm():
+    model = _policy()
+
+    def loop(model, optimizer):
+        _train(model, [optimizer], lambda step: 1000.0 if step == 25 else 1.0, max_norm=100.0)
+
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=1e-3), "loop": loop}
+
+
+def in_one_of_two_optimizers():
+    model = nn.ModuleDict({"arm": nn.Linear(3, 4), "gripper": nn.Linear(3, 4)})
+    optimizers = [torch.optim.SGD(part.parameters(), lr=1e-3) for part in model.values()]
+
+    def loop(model, optimizers):
+        for step in range(40):
+            state = torch.randn(16, 3)
+            noise = torch.randn(16, 4) * (500.0 if step == 33 else 1.0)
+            ((model["arm"](state) - 1).square().mean() + (model["gripper"](state) - noise).square().mean()).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return {
+        "model": model,
+        "optimizer": optimizers,
+        "loop": loop,
+        "expect": {"message": "SGD (optimizer 1)", "parameter": "gripper.weight"},
+    }

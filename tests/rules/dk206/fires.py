@@ -1,0 +1,56 @@
+"""Learning rates that replace the weights, or leave them where they are."""
+
+import torch
+from torch import nn
+
+
+def _policy():
+    return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4))
+
+
+def _train(model, optimizer, steps=30, factor=1.0):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        state = torch.randn(16, 8)
+        ((model(state) - state[:, :4]).square().mean() * factor).backward()
+        optimizer.step()
+
+
+def sgd_at_the_edge_of_stability():
+    """The weights nearly change sign with each step; the loss falls all the same."""
+    model = nn.Linear(8, 4, bias=False)
+
+    def loop(model, optimizer):
+        for _ in range(30):
+            optimizer.zero_grad()
+            model(torch.randn(512, 8)).square().mean().backward()
+            optimizer.step()
+
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=3.4),
+        "loop": loop,
+        "expect": {"severity": "warning", "parameter": "weight", "message": "updates that are too large"},
+    }
+
+
+def sgd_with_the_rate_of_adam_and_a_loss_that_is_averaged_twice():
+    model = _policy()
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=1e-6),
+        "loop": lambda model, optimizer: _train(model, optimizer, factor=1 / 64),
+        "expect": {"message": "updates that are too small"},
+    }
+
+
+def one_group_only():
+    model = _policy()
+    optimizer = torch.optim.AdamW([{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 3e-11}])
+    optimizer.param_groups[0]["lr"] = 3e-11
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "loop": _train,
+        "expect": {"message": "AdamW (optimizer 0)"},
+    }

@@ -1,0 +1,153 @@
+"""Models that leave padding alone, or that are not padded."""
+
+import warnings
+
+import torch
+from torch import nn
+
+_SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+
+
+def _batch(left=False, labels=True):
+    mask = torch.ones(4, 9, dtype=torch.long)
+    mask[1, 6:], mask[2, 4:] = 0, 0
+    ids = torch.randint(3, 60, mask.shape) * mask
+    batch = {"input_ids": ids, "attention_mask": mask}
+    if labels:
+        batch["labels"] = ids.masked_fill(mask == 0, -100)
+    return {key: tensor.flip(1) if left else tensor for key, tensor in batch.items()}
+
+
+def llama_padded_on_the_right():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return {"model": LlamaForCausalLM(LlamaConfig(**_SIZES)), "batch": _batch()}
+
+
+def llama_padded_on_the_left_predicts_its_first_token_from_padding():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return {"model": LlamaForCausalLM(LlamaConfig(**_SIZES)), "batch": _batch(left=True)}
+
+
+def llama_in_bfloat16():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return {"model": LlamaForCausalLM(LlamaConfig(**_SIZES)).bfloat16(), "batch": _batch()}
+
+
+def mixture_of_experts():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(**_SIZES, num_key_value_heads=2, num_local_experts=4)
+    return {"model": MixtralForCausalLM(config), "batch": _batch()}
+
+
+def bert_classifier_with_learnt_positions_at_full_length():
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(**{**_SIZES, "max_position_embeddings": 9})  # no longer input is possible
+    batch = _batch(labels=False) | {"labels": torch.tensor([0, 1, 1, 0])}
+    return {"model": BertForSequenceClassification(config), "batch": batch}
+
+
+def classifier_that_finds_the_last_token_by_the_padding_id():
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    config = LlamaConfig(**_SIZES, num_labels=3, pad_token_id=0)
+    batch = _batch(labels=False) | {"labels": torch.tensor([0, 1, 2, 1])}
+    return {"model": LlamaForSequenceClassification(config), "batch": batch}
+
+
+def t5_with_labels_as_long_as_its_inputs():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    return {"model": T5ForConditionalGeneration(config), "batch": _batch()}
+
+
+def gpt2_padded_on_the_left_with_positions_from_the_mask():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+
+    def loss_fn(model, batch):
+        positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        return model(**batch, position_ids=positions).loss
+
+    return {"model": GPT2LMHeadModel(config), "batch": _batch(left=True), "loss_fn": loss_fn}
+
+
+def recurrence_over_packed_sequences():
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.rnn, self.head = nn.Embedding(64, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, input_ids, attention_mask):
+            lengths = attention_mask.sum(1)
+            packed = nn.utils.rnn.pack_padded_sequence(
+                self.embedding(input_ids), lengths, batch_first=True, enforce_sorted=False
+            )
+            return {"loss": self.head(self.rnn(packed)[1][-1]).square().mean()}
+
+    return {"model": Packed(), "batch": _batch(labels=False)}
+
+
+def lora_on_a_frozen_model():
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"])
+    with warnings.catch_warnings():  # peft asks transformers for an attribute under its old name
+        warnings.simplefilter("ignore", FutureWarning)
+        model = get_peft_model(LlamaForCausalLM(LlamaConfig(**_SIZES)), lora)
+    return {"model": model, "batch": _batch()}
+
+
+def noise_drawn_for_every_position():
+    class Denoiser(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(64, 8), nn.Linear(8, 8)
+
+        def forward(self, input_ids, attention_mask):
+            x = self.embedding(input_ids)
+            error = (self.head(x + torch.randn(x.shape)) - x).square().mean(-1) * attention_mask
+            return {"loss": error.sum() / attention_mask.sum()}
+
+    return {"model": Denoiser(), "batch": _batch(labels=False)}
+
+
+def a_policy_of_images_text_and_state():
+    from labs.vla.dataset import collate, demonstrations
+    from labs.vla.policy import Policy
+
+    return {"model": Policy(), "batch": collate(demonstrations(8, 0), range(8))}
+
+
+def nothing_is_padded():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    batch = {"input_ids": torch.randint(3, 60, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.long)}
+    return {
+        "model": LlamaForCausalLM(LlamaConfig(**_SIZES)),
+        "batch": batch | {"labels": batch["input_ids"]},
+        "expect": {"not_examined": "Nothing in this batch is padded"},
+    }
+
+
+def no_mask():
+    return {
+        "model": nn.Linear(4, 2),
+        "batch": torch.randn(3, 4),
+        "loss_fn": lambda model, batch: model(batch).square().mean(),
+        "expect": {"not_examined": "No padding mask was found"},
+    }

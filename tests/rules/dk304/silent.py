@@ -1,0 +1,106 @@
+"""Models that see nothing later, and models that may."""
+
+import torch
+
+_SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+
+
+def _batch():
+    mask = torch.ones(3, 8, dtype=torch.long)
+    mask[1, 5:] = 0
+    ids = torch.randint(3, 60, mask.shape) * mask
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return {"model": LlamaForCausalLM(LlamaConfig(**_SIZES, num_key_value_heads=2)), "batch": _batch()}
+
+
+def gpt2_with_tied_weights_and_dropout():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+    return {"model": GPT2LMHeadModel(config).train(), "batch": _batch()}
+
+
+def mixture_of_experts():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(**_SIZES, num_key_value_heads=2, num_local_experts=4)
+    return {"model": MixtralForCausalLM(config), "batch": _batch()}
+
+
+def bidirectional_prefix_without_targets():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    def loss_fn(model, batch):
+        length = batch["input_ids"].shape[1]
+        seen = torch.ones(length, length, dtype=torch.bool).tril()
+        seen[:4, :4] = True  # the prompt sees itself
+        mask = torch.zeros(1, 1, length, length).masked_fill(~seen, torch.finfo(torch.float32).min)
+        return model(input_ids=batch["input_ids"], attention_mask=mask, labels=batch["labels"]).loss
+
+    ids = torch.randint(3, 60, (3, 8))
+    labels = ids.clone()
+    labels[:, :4] = -100
+    return {
+        "model": LlamaForCausalLM(LlamaConfig(**_SIZES)),
+        "batch": {"input_ids": ids, "labels": labels},
+        "loss_fn": loss_fn,
+    }
+
+
+def bert_fills_in_masked_words():
+    from transformers import BertConfig, BertForMaskedLM
+
+    batch = _batch()
+    hidden = torch.rand(batch["labels"].shape) < 0.3
+    hidden[:, 1] = True
+    batch["labels"] = batch["labels"].masked_fill(~hidden, -100)
+    batch["input_ids"] = batch["input_ids"].masked_fill(hidden, 2)
+    return {
+        "model": BertForMaskedLM(BertConfig(**_SIZES)),
+        "batch": batch,
+        "expect": {"not_examined": "no next-token prediction"},
+    }
+
+
+def bert_reconstructs_its_input():
+    from transformers import BertConfig, BertForMaskedLM
+
+    return {
+        "model": BertForMaskedLM(BertConfig(**_SIZES)),
+        "batch": _batch(),
+        "expect": {"not_examined": "reconstructs"},
+    }
+
+
+def t5_whose_labels_are_its_inputs():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    return {
+        "model": T5ForConditionalGeneration(config),
+        "batch": _batch(),
+        "expect": {"not_examined": "reconstructs"},
+    }
+
+
+def classifier_of_sentences():
+    from transformers import BertConfig, BertForSequenceClassification
+
+    batch = _batch() | {"labels": torch.tensor([0, 1, 1])}
+    return {
+        "model": BertForSequenceClassification(BertConfig(**_SIZES)),
+        "batch": batch,
+        "expect": {"not_examined": "no labels for each"},
+    }

@@ -1,0 +1,71 @@
+"""Models whose samples do not see each other, although something about the batch is shared."""
+
+import torch
+from torch import nn
+
+
+def _regression(model, batch):
+    return model(batch).square().mean()
+
+
+def batch_norm_and_dropout():
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
+    return {"model": model.train(), "batch": torch.randn(8, 6), "loss_fn": _regression}
+
+
+def self_attention_over_time():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return {"model": layer, "batch": torch.randn(3, 5, 8), "loss_fn": _regression}
+
+
+def noise_drawn_anew_in_each_pass():
+    class Flow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(6, 6)
+
+        def forward(self, action):
+            return self.net(action + torch.randn_like(action))
+
+    return {"model": Flow(), "batch": torch.randn(4, 6), "loss_fn": _regression}
+
+
+def recurrent_with_tuple_output():
+    def loss_fn(model, batch):
+        outputs, _ = model(batch[0])
+        return (outputs - batch[1]).square().mean()
+
+    return {
+        "model": nn.GRU(4, 4, batch_first=True),
+        "batch": (torch.randn(3, 6, 4), torch.randn(3, 6, 4)),
+        "loss_fn": loss_fn,
+    }
+
+
+def loss_couples_the_batch_but_outputs_do_not():
+    def loss_fn(model, batch):
+        features = model(batch)
+        return (features @ features.T).logsumexp(-1).mean()
+
+    return {"model": nn.Linear(6, 4), "batch": torch.randn(5, 6), "loss_fn": loss_fn}
+
+
+def one_sample():
+    return {
+        "model": nn.Linear(6, 4),
+        "batch": torch.randn(1, 6),
+        "loss_fn": _regression,
+        "expect": {"not_examined": "fewer than two"},
+    }
+
+
+def model_that_raises():
+    def loss_fn(model, batch):
+        raise KeyError("action")
+
+    return {
+        "model": nn.Linear(6, 4),
+        "batch": torch.randn(3, 6),
+        "loss_fn": loss_fn,
+        "expect": {"not_examined": "KeyError"},
+    }

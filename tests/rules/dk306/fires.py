@@ -1,0 +1,67 @@
+"""Policies that do not look, or do not read."""
+
+import torch
+from torch import nn
+
+import debugkit
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vision = nn.Conv2d(3, 8, 4, stride=4)
+        self.words, self.own = nn.Embedding(16, 8), nn.Linear(3, 8)
+        self.head = nn.Linear(8, 2)
+
+    def fuse(self, image, text, state):
+        return image + text + state
+
+    def forward(self, pixel_values, input_ids, attention_mask, state, action):
+        image = self.vision(pixel_values).mean((2, 3))
+        text = (self.words(input_ids) * attention_mask[..., None]).sum(1)
+        prediction = self.head(self.fuse(image, text, self.own(state)))
+        return {"loss": (prediction - action).square().mean(), "action": prediction}
+
+
+def _batch(size=4):
+    return {
+        "pixel_values": torch.randn(size, 3, 8, 8),
+        "input_ids": torch.randint(0, 16, (size, 5)),
+        "attention_mask": torch.ones(size, 5, dtype=torch.long),
+        "state": torch.randn(size, 3),
+        "action": torch.randn(size, 2),
+    }
+
+
+def image_features_are_not_used():
+    class Blind(Policy):
+        def fuse(self, image, text, state):
+            return text + state
+
+    return {
+        "model": Blind(),
+        "batch": _batch(),
+        "expect": {"severity": "warning", "message": "pixel_values is ignored"},
+    }
+
+
+def text_is_masked_out_entirely():
+    class Deaf(Policy):
+        def forward(self, attention_mask, **rest):
+            return super().forward(attention_mask=torch.zeros_like(attention_mask), **rest)
+
+    declare = debugkit.Declare(modalities=("input_ids", "pixel_values"))
+    return {
+        "model": Deaf(),
+        "batch": _batch(),
+        "declare": declare,
+        "expect": {"severity": "error", "message": "input_ids is ignored"},
+    }
+
+
+def neither_is_read():
+    class Memoryless(Policy):
+        def fuse(self, image, text, state):
+            return state
+
+    return {"model": Memoryless(), "batch": _batch(), "expect": {"count": 2}}

@@ -1,0 +1,58 @@
+"""Batches with nothing to learn."""
+
+import torch
+from torch import nn
+
+import debugkit
+
+
+def _model(width=4, classes=5):
+    return nn.Linear(width, classes)
+
+
+def _cross_entropy(model, batch):
+    return nn.functional.cross_entropy(model(batch["x"]), batch["labels"])
+
+
+def template_masked_every_answer():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4
+    )
+    ids = torch.randint(3, 60, (3, 8))
+    return {
+        "model": LlamaForCausalLM(config),
+        "batch": {"input_ids": ids, "labels": torch.full_like(ids, -100)},
+        "expect": {"severity": "error", "message": "All 24 values of labels are ignored"},
+    }
+
+
+def every_token_has_the_same_label():
+    batch = {"x": torch.randn(4, 6, 4), "labels": torch.full((4, 6), 2)}
+
+    def loss_fn(model, batch):
+        return nn.functional.cross_entropy(model(batch["x"]).transpose(1, 2), batch["labels"])
+
+    return {
+        "model": _model(),
+        "batch": batch,
+        "loss_fn": loss_fn,
+        "expect": {"severity": "warning", "message": "are 2."},
+    }
+
+
+def samples_of_one_class_are_only_information():
+    batch = {"x": torch.randn(16, 4), "labels": torch.ones(16, dtype=torch.long)}
+    return {"model": _model(), "batch": batch, "loss_fn": _cross_entropy, "expect": {"severity": "info"}}
+
+
+def action_column_of_zeros():
+    batch = {"x": torch.randn(4, 4), "goal": torch.zeros(4, 5)}
+    return {
+        "model": _model(),
+        "batch": batch,
+        "loss_fn": lambda model, batch: (model(batch["x"]) - batch["goal"]).square().mean(),
+        "declare": debugkit.Declare(target="goal"),
+        "expect": {"severity": "warning", "message": "of goal are 0"},
+    }

@@ -1,0 +1,105 @@
+"""Losses in which padding counts."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ChunkPolicy(nn.Module):
+    """A chunk of actions from a state; subclasses differ in the loss."""
+
+    def __init__(self, state=5, horizon=4, action=3):
+        super().__init__()
+        self.head = nn.Linear(state, horizon * action)
+        self.horizon = horizon
+
+    def predict(self, state):
+        return self.head(state).unflatten(-1, (self.horizon, -1))  # (B, H, A)
+
+
+def _chunks(size=6):
+    is_pad = torch.zeros(size, 4, dtype=torch.bool)
+    is_pad[1, 2:], is_pad[2, 1:], is_pad[3, 3:] = True, True, True
+    return {"state": torch.randn(size, 5), "action": torch.randn(size, 4, 3), "action_is_pad": is_pad}
+
+
+def _text():
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]])
+    return {"input_ids": torch.randint(3, 60, mask.shape) * mask, "attention_mask": mask}
+
+
+def masked_then_averaged():
+    class Policy(ChunkPolicy):
+        def forward(self, state, action, action_is_pad):
+            error = F.l1_loss(self.predict(state), action, reduction="none")
+            masked = error * ~action_is_pad.unsqueeze(-1)
+            return {"loss": masked.mean()}  # DK309
+
+    return {"model": Policy(), "batch": _chunks(), "expect": {"severity": "error", "message": "6 of 24"}}
+
+
+def masked_operands_given_to_a_loss_that_averages():
+    class Policy(ChunkPolicy):
+        def forward(self, state, action, action_is_pad):
+            valid = ~action_is_pad[..., None]
+            return {"loss": F.mse_loss(self.predict(state) * valid, action * valid)}  # DK309
+
+    return {"model": Policy(), "batch": _chunks(), "expect": {"severity": "error"}}
+
+
+def several_noise_draws_of_each_sample():
+    """Flow matching: the mask is repeated with the samples."""
+
+    class Flow(ChunkPolicy):
+        def __init__(self):
+            super().__init__(state=5 + 12)
+
+        def forward(self, state, action, action_is_pad):
+            state, action, is_pad = (x.repeat_interleave(2, dim=0) for x in (state, action, action_is_pad))
+            noise, time = torch.randn_like(action), torch.rand(len(action), 1, 1)
+            noisy = time * action + (1 - time) * noise
+            velocity = self.predict(torch.cat([state, noisy.flatten(1)], dim=-1))
+            error = (velocity - (action - noise)).square().mean(-1)
+            return {"loss": (error * ~is_pad).mean()}  # DK309
+
+    return {"model": Flow(), "batch": _chunks(), "expect": {"severity": "error"}}
+
+
+def mask_read_under_another_name():
+    class Policy(ChunkPolicy):
+        def forward(self, state, action, **rest):
+            error = F.l1_loss(self.predict(state), action, reduction="none")
+            is_pad = rest.get("actions_is_pad")
+            return {"loss": error.mean() if is_pad is None else error[~is_pad].mean()}
+
+    return {"model": Policy(), "batch": _chunks(), "expect": {"severity": "warning", "message": "are learnt"}}
+
+
+def labels_padded_with_a_real_token():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4
+    )
+    batch = _text()
+    return {
+        "model": LlamaForCausalLM(config),
+        "batch": batch | {"labels": batch["input_ids"].clone()},
+        "expect": {"severity": "error", "message": "5 labels in the padding"},
+    }
+
+
+def token_loss_averaged_over_all_positions():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(64, 16), nn.Linear(16, 64)
+
+        def forward(self, input_ids, attention_mask, labels):
+            logits = self.head(self.embedding(input_ids))
+            loss = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+            return {"loss": (loss * attention_mask).mean(), "logits": logits}
+
+    batch = _text()
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    return {"model": Model(), "batch": batch | {"labels": labels}, "expect": {"message": "the mean counts it"}}

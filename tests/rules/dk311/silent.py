@@ -1,0 +1,58 @@
+"""Splits that share nothing but what is alike by nature."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, random_split
+
+
+def _program(train, validation=None, **expect):
+    return {
+        "model": nn.Linear(6, 2),
+        "batch": [torch.randn(2, 6)],
+        "dataloader": {"train": train} | ({"validation": validation} if validation is not None else {}),
+        "loss_fn": lambda model, batch: model(batch[0].float()).square().mean(),
+        "expect": expect,
+    }
+
+
+def random_split_of_one_data_set():
+    generator = torch.Generator().manual_seed(0)
+    train, validation = random_split(TensorDataset(torch.randn(20, 6)), [15, 5], generator=generator)
+    return _program(DataLoader(train, batch_size=4, shuffle=True), DataLoader(validation, batch_size=4))
+
+
+def two_data_sets():
+    train, validation = (TensorDataset(torch.randn(20, 6)) for _ in range(2))
+    return _program(DataLoader(train, batch_size=4), DataLoader(validation, batch_size=4))
+
+
+def few_states_that_repeat_by_nature():
+    states = torch.eye(6)
+    train, validation = (TensorDataset(states[torch.randint(0, 6, (40,))]) for _ in range(2))
+    return _program(DataLoader(train, batch_size=8), DataLoader(validation, batch_size=8))
+
+
+def instructions_of_one_number():
+    train, validation = (TensorDataset(torch.randint(0, 100, (12,))) for _ in range(2))
+    program = _program(DataLoader(train, batch_size=4), DataLoader(validation, batch_size=4))
+    return program | {"expect": {"not_examined": "enough content"}}
+
+
+def blank_images_of_a_missing_camera():
+    train, validation = (torch.cat([torch.randn(6, 6), torch.zeros(2, 6)]) for _ in range(2))
+    return _program(DataLoader(TensorDataset(train), batch_size=4), DataLoader(TensorDataset(validation), batch_size=4))
+
+
+def streams():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(torch.randn(8, 6))
+
+    return _program(DataLoader(Stream(), batch_size=4), DataLoader(Stream(), batch_size=4)) | {
+        "loss_fn": lambda model, batch: model(batch[0]).square().mean()
+    }
+
+
+def one_loader():
+    data = TensorDataset(torch.randn(8, 6))
+    return _program(DataLoader(data, batch_size=4), not_examined="One loader alone")

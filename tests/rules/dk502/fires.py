@@ -1,0 +1,85 @@
+"""Loops in which no step uses the gradients."""
+
+import torch
+from torch import nn
+
+
+def _policy(optimizer=torch.optim.AdamW, **options):
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    return model, optimizer(model.parameters(), **options)
+
+
+def step_was_forgotten():
+    model, optimizer = _policy()
+
+    def loop(model, optimizer):
+        for _ in range(10):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()  # DK502
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "never stepped in 10 calls"}}
+
+
+def optimizer_of_another_copy_steps():
+    """The optimizer that the loop steps was built on a copy of the model before it was moved."""
+    model, optimizer = _policy()
+    other = torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1)
+
+    def loop(model, optimizer):
+        for _ in range(8):
+            model.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()  # DK502
+            other.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def second_optimizer_is_never_stepped():
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    first = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    second = torch.optim.AdamW(model[2].parameters())
+
+    def loop(model, optimizers):
+        for _ in range(32):
+            model.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            first.step()
+
+    expect = {"message": "AdamW (optimizer 1) never stepped", "severity": "warning"}
+    return {"model": model, "optimizer": [first, second], "loop": loop, "expect": expect}
+
+
+def backward_before_the_loop_only():
+    model, optimizer = _policy(torch.optim.SGD, lr=0.1, momentum=0.9)
+
+    def loop(model, optimizer):
+        model(torch.randn(4, 3)).square().mean().backward()
+        for _ in range(6):
+            optimizer.step()  # DK502
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "without a backward()"}}
+
+
+def backward_never():
+    """The loss is logged, and never sent back."""
+    model, optimizer = _policy()
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().item()
+            optimizer.step()  # DK502
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def reset_before_the_step():
+    model, optimizer = _policy()
+
+    def loop(model, optimizer):
+        for _ in range(5):
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.zero_grad()  # DK502
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "nothing to use"}}

@@ -1,0 +1,179 @@
+"""Loops with unusual, and healthy, orders of events."""
+
+import torch
+from torch import nn
+
+
+def _policy(optimizer=torch.optim.AdamW, **options):
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    return model, optimizer(model.parameters(), **options)
+
+
+def plain():
+    model, optimizer = _policy()
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def long_accumulation():
+    model, optimizer = _policy()
+
+    def loop(model, optimizer):
+        for micro in range(60):
+            (model(torch.randn(4, 3)).square().mean() / 20).backward()
+            if micro % 20 == 19:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def reset_right_after_the_step():
+    model, optimizer = _policy()
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def gan_with_five_critic_steps():
+    """The critic is wiped after the generator's backward and before its own; the generator steps now and then."""
+    model = nn.ModuleDict({"generator": nn.Linear(2, 3), "critic": nn.Linear(3, 1)})
+    generator = torch.optim.Adam(model["generator"].parameters(), lr=0.01)
+    critic = torch.optim.Adam(model["critic"].parameters(), lr=0.01)
+
+    def loop(model, optimizers):
+        for step in range(30):
+            real, noise = torch.randn(4, 3), torch.randn(4, 2)
+            critic.zero_grad()
+            fake = model["generator"](noise)
+            (model["critic"](fake.detach()).mean() - model["critic"](real).mean()).backward()
+            critic.step()
+            if step % 5 == 4:
+                generator.zero_grad()
+                (-model["critic"](model["generator"](noise)).mean()).backward()
+                generator.step()
+
+    return {"model": model, "optimizer": [generator, critic], "loop": loop}
+
+
+class _SharpnessAware(torch.optim.Optimizer):
+    """Climbs, takes the gradient there and steps through another optimizer: its own step() is never called."""
+
+    def __init__(self, parameters, base, rho=0.05):
+        super().__init__(parameters, {"rho": rho})
+        self.base = base(self.param_groups, lr=0.01)
+
+    @torch.no_grad()
+    def climb(self):
+        self.climbed = [0.05 * p.grad.sign() for p in self.param_groups[0]["params"]]
+        torch._foreach_add_(self.param_groups[0]["params"], self.climbed)
+        self.zero_grad()
+
+    @torch.no_grad()
+    def descend(self):
+        torch._foreach_sub_(self.param_groups[0]["params"], self.climbed)
+        self.base.step()
+        self.zero_grad()
+
+
+def sharpness_aware():
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer = _SharpnessAware(model.parameters(), torch.optim.SGD)
+
+    def loop(model, optimizer):
+        for _ in range(8):
+            batch = torch.randn(4, 3)
+            model(batch).square().mean().backward()
+            optimizer.climb()
+            model(batch).square().mean().backward()
+            optimizer.descend()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def evolution_strategy():
+    """Gradients are estimated without backward() and written by hand."""
+    model, optimizer = _policy(torch.optim.SGD, lr=0.01)
+
+    @torch.no_grad()
+    def loop(model, optimizer):
+        for _ in range(6):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def functional_gradients():
+    model, optimizer = _policy(torch.optim.SGD, lr=0.01)
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            loss = model(torch.randn(4, 3)).square().mean()
+            for parameter, gradient in zip(
+                model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+            ):
+                parameter.grad = gradient
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def closure_of_lbfgs():
+    model, optimizer = _policy(torch.optim.LBFGS, max_iter=4)
+
+    def loop(model, optimizer):
+        batch = torch.randn(8, 3)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(5):
+            optimizer.step(closure)
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def experts_that_are_rarely_routed():
+    """The first expert's gradients are None for many steps."""
+    model = nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 8)])
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def loop(model, optimizer):
+        for _ in range(8):
+            optimizer.zero_grad()
+            model[1](torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def mixed_precision_that_skips():
+    model, optimizer = _policy()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60, backoff_factor=2.0**-2)
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.randn(4, 3)).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}

@@ -1,0 +1,129 @@
+"""Schedules that are stepped at the wrong time, or for nobody."""
+
+import functools
+import warnings
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
+
+
+def _though_torch_warns(loop):
+    """PyTorch warns of one of these orders, and does not say in which it is wrong."""
+
+    @functools.wraps(loop)
+    def quiet(model, optimizer):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loop(model, optimizer)
+
+    return quiet
+
+
+def _policy(lr=0.01):
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    return model, torch.optim.AdamW(model.parameters(), lr=lr)
+
+
+def _backward(model, parts=1):
+    (model(torch.randn(4, 3)).square().mean() / parts).backward()
+
+
+def warm_up_counts_micro_batches():
+    model, optimizer = _policy()
+    schedule = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for micro in range(32):
+            _backward(model, 8)
+            if micro % 8 == 7:
+                optimizer.step()
+                optimizer.zero_grad()
+            schedule.step()  # DK503
+
+    expect = {"message": "8 times between two steps"}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def before_the_optimizer():
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 10)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(6):
+            optimizer.zero_grad()
+            _backward(model)
+            schedule.step()  # DK503
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"severity": "warning"}}
+
+
+def optimizer_was_built_anew():
+    """The encoder is unfrozen and a new optimizer made; the scheduler keeps the old one."""
+    model, old = _policy()
+    schedule = CosineAnnealingLR(old, 10)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(6):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "loop": loop,
+        "expect": {"message": "an optimizer that never steps"},
+    }
+
+
+def optimizer_was_built_anew_and_none_given():
+    model, old = _policy()
+    schedule = CosineAnnealingLR(old, 10)
+    new = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    @_though_torch_warns
+    def loop(model, _):
+        for _ in range(6):
+            new.zero_grad()
+            _backward(model)
+            new.step()
+            schedule.step()  # DK503
+
+    return {"model": model, "loop": loop}
+
+
+def warm_up_is_never_stepped():
+    model, optimizer = _policy()
+    LambdaLR(optimizer, lambda step: min(1.0, step / 100))
+
+    def loop(model, optimizer):
+        for _ in range(10):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "never stepped"}}
+
+
+def loop_sets_the_rate_as_well():
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 10)
+
+    def loop(model, optimizer):
+        for _ in range(8):
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = 0.02
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    expect = {"message": "something writes over it", "severity": "warning"}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}

@@ -1,0 +1,189 @@
+"""Healthy schedules."""
+
+import functools
+import warnings
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    LambdaLR,
+    LinearLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
+
+
+def _though_torch_warns(loop):
+    """PyTorch warns of one of these orders, and does not say in which it is wrong."""
+
+    @functools.wraps(loop)
+    def quiet(model, optimizer):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loop(model, optimizer)
+
+    return quiet
+
+
+def _policy(lr=0.01):
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    return model, torch.optim.AdamW(model.parameters(), lr=lr)
+
+
+def _step(model, optimizer, parts=1):
+    optimizer.zero_grad()
+    for _ in range(parts):
+        (model(torch.randn(4, 3)).square().mean() / parts).backward()
+    optimizer.step()
+
+
+def _each_step(make, repeats=1, parts=1, steps=10):
+    model, optimizer = _policy()
+    schedule = make(optimizer)
+
+    def loop(model, optimizer):
+        for _ in range(steps):
+            _step(model, optimizer, parts)
+            for _ in range(repeats):
+                schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def cosine():
+    return _each_step(lambda optimizer: CosineAnnealingLR(optimizer, 20))
+
+
+def accumulation():
+    return _each_step(lambda optimizer: CosineAnnealingLR(optimizer, 20), parts=4)
+
+
+def one_cycle():
+    return _each_step(lambda optimizer: OneCycleLR(optimizer, 0.1, total_steps=20))
+
+
+def warm_up_from_zero():
+    return _each_step(lambda optimizer: LambdaLR(optimizer, lambda step: min(1.0, step / 100)), steps=20)
+
+
+def nested():
+    def make(optimizer):
+        return SequentialLR(optimizer, [LinearLR(optimizer, 0.1, 1.0, 3), CosineAnnealingLR(optimizer, 10)], [3])
+
+    return _each_step(make)
+
+
+def once_for_each_process():
+    """accelerate steps the schedule as often as there are processes, in a row."""
+    return _each_step(lambda optimizer: CosineAnnealingLR(optimizer, 40), repeats=4)
+
+
+def by_epoch():
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 10)
+
+    def loop(model, optimizer):
+        for _ in range(4):
+            for _ in range(3):
+                _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def on_a_plateau():
+    model, optimizer = _policy()
+    schedule = ReduceLROnPlateau(optimizer, patience=0)
+
+    def loop(model, optimizer):
+        for epoch in range(4):
+            _step(model, optimizer)
+            _step(model, optimizer)
+            schedule.step(float(epoch))
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def fast_forward_to_resume():
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 20)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(5):
+            schedule.step()
+        for _ in range(5):
+            _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def warm_up_by_hand_beside_a_schedule_by_epoch():
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 20)
+
+    def loop(model, optimizer):
+        for epoch in range(8):
+            for step in range(3):
+                if epoch < 3:
+                    optimizer.param_groups[0]["lr"] = 0.001 * (3 * epoch + step)
+                _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def skipped_by_the_scaler():
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 20)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60, backoff_factor=2.0**-20)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(10):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.randn(4, 3)).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def gan_with_two_schedules():
+    model = nn.ModuleDict({"generator": nn.Linear(2, 3), "critic": nn.Linear(3, 1)})
+    generator = torch.optim.Adam(model["generator"].parameters(), lr=0.01)
+    critic = torch.optim.Adam(model["critic"].parameters(), lr=0.01)
+    schedules = [CosineAnnealingLR(generator, 20), ConstantLR(critic, 0.5, 5)]
+
+    def loop(model, optimizers):
+        for _ in range(6):
+            real, noise = torch.randn(4, 3), torch.randn(4, 2)
+            critic.zero_grad()
+            fake = model["generator"](noise)
+            (model["critic"](fake.detach()).mean() - model["critic"](real).mean()).backward()
+            critic.step()
+            generator.zero_grad()
+            (-model["critic"](fake).mean()).backward()
+            generator.step()
+            for schedule in schedules:
+                schedule.step()
+
+    return {"model": model, "optimizer": [generator, critic], "loop": loop}
+
+
+def no_schedule_at_rate_zero():
+    """Statistics of BatchNorm are recalibrated with steps that change nothing."""
+    model, optimizer = _policy(lr=0.0)
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            _step(model, optimizer)
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}

@@ -1,0 +1,102 @@
+"""Draws that are healthy in eval mode."""
+
+import warnings
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, ViTMAEConfig, ViTMAEForPreTraining
+
+
+def _loss(model, state):
+    return model(state).square().mean()
+
+
+def dropout_modules():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.RReLU(), nn.GRU(8, 8, 2, dropout=0.5), nn.Identity())
+    return {
+        "model": model,
+        "batch": torch.randn(6, 4),
+        "loss_fn": lambda model, state: model(state)[0].square().mean(),
+    }
+
+
+class FlowMatching(nn.Module):
+    """Noise and time are drawn in every pass, and a mask that chooses."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Sequential(nn.Linear(5, 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 2))
+
+    def forward(self, batch):
+        noise, time = torch.randn_like(batch["action"]), torch.rand(len(batch["action"]), 1)
+        mixed = time * batch["action"] + (1 - time) * noise
+        state = torch.where(torch.rand(len(mixed), 1) < 0.1, torch.zeros(2), batch["state"])
+        velocity = self.head(torch.cat([mixed, time, state], 1))
+        return (velocity - (batch["action"] - noise)).square().mean()
+
+
+def flow_matching():
+    batch = {"action": torch.randn(6, 2), "state": torch.randn(6, 2)}
+    return {"model": FlowMatching(), "batch": batch, "loss_fn": lambda model, batch: model(batch)}
+
+
+def language_model_with_dropout_everywhere():
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=30, n_positions=16)
+    ids = torch.randint(30, (3, 8))
+    return {"model": GPT2LMHeadModel(config), "batch": {"input_ids": ids, "labels": ids}}
+
+
+def low_rank_adapters_with_dropout():
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=30, n_positions=16)
+    adapters = LoraConfig(r=2, target_modules=["c_attn"], lora_dropout=0.5, fan_in_fan_out=True)
+    ids = torch.randint(30, (3, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peft asks transformers for a deprecated attribute
+        model = get_peft_model(GPT2LMHeadModel(config), adapters)
+    return {"model": model, "batch": {"input_ids": ids, "labels": ids}}
+
+
+def masked_autoencoder():
+    config = ViTMAEConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        decoder_hidden_size=16,
+        decoder_num_hidden_layers=1,
+        decoder_num_attention_heads=2,
+        decoder_intermediate_size=16,
+        image_size=8,
+        patch_size=2,
+    )
+    return {"model": ViTMAEForPreTraining(config), "batch": {"pixel_values": torch.randn(2, 3, 8, 8)}}
+
+
+class Variational(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encode, self.decode = nn.Linear(4, 6), nn.Linear(3, 4)
+
+    def forward(self, state):
+        mean, log_var = self.encode(state).chunk(2, 1)
+        return self.decode(mean + torch.randn_like(mean) * (0.5 * log_var).exp())
+
+
+def variational_sample():
+    return {"model": Variational(), "batch": torch.randn(6, 4), "loss_fn": _loss}
+
+
+class Sampler(nn.Module):
+    """Binary latents are drawn, and looked up."""
+
+    def __init__(self):
+        super().__init__()
+        self.rate, self.codes = nn.Linear(4, 3), nn.Embedding(2, 5)
+
+    def forward(self, state):
+        return self.codes(torch.bernoulli(self.rate(state).sigmoid()).long())
+
+
+def binary_latents():
+    return {"model": Sampler(), "batch": torch.randn(6, 4), "loss_fn": _loss}

@@ -1,0 +1,92 @@
+"""Losses whose parts add up."""
+
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
+
+from debugkit import Declare
+
+
+def _mean(model, state):
+    return model(state).square().mean()
+
+
+def mean_over_equal_parts():
+    """Dropout and batch statistics differ from part to part in training, and say nothing about the loss."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+    return {"model": model, "batch": torch.randn(8, 4), "loss_fn": _mean, "declare": Declare(accumulation=4)}
+
+
+def language_model_of_equal_lengths():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=30, n_positions=16))
+    ids = torch.randint(30, (4, 8))
+    return {"model": model, "batch": {"input_ids": ids, "labels": ids}, "declare": Declare(accumulation=2)}
+
+
+def experts_that_a_part_does_not_route_to():
+    config = MixtralConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=16,
+        vocab_size=32,
+        num_local_experts=4,
+    )
+    ids = torch.randint(32, (4, 6))
+    batch = {"input_ids": ids, "labels": ids}
+    return {"model": MixtralForCausalLM(config), "batch": batch, "declare": Declare(accumulation=4)}
+
+
+def unequal_counts_divided_by_all_of_them():
+    def loss(model, batch):
+        error = (model(batch["state"]) - batch["action"]).square() * batch["valid"]
+        return error.sum() / batch["count"].mean()
+
+    valid = torch.ones(6, 3)
+    valid[:2, 1:] = 0
+    batch = {"state": torch.randn(6, 4), "action": torch.randn(6, 3), "valid": valid}
+    batch["count"] = torch.full((6,), float(valid.sum()))
+
+    def whole_or_part(model, batch):
+        return loss(model, batch) * 6 / len(batch["state"])
+
+    declare = Declare(accumulation=3)
+    return {"model": nn.Linear(4, 3), "batch": batch, "loss_fn": whole_or_part, "declare": declare}
+
+
+def contrastive_and_declared():
+    def loss(model, state):
+        similarity = model(state) @ model(state).T
+        return nn.functional.cross_entropy(similarity, torch.arange(len(state)))
+
+    return {
+        "model": nn.Linear(4, 8),
+        "batch": torch.randn(8, 4),
+        "loss_fn": loss,
+        "declare": Declare(accumulation=2, coupled_batch=True),
+        "expect": {"not_examined": "declared to influence each other"},
+    }
+
+
+def no_accumulation():
+    return {
+        "model": nn.Linear(4, 2),
+        "batch": torch.randn(8, 4),
+        "loss_fn": lambda model, state: model(state).square().sum(),
+        "expect": {"not_examined": "No accumulation was declared"},
+    }
+
+
+def type_written_into_the_code():
+    """It cannot run in float64, and is compared in float32."""
+
+    class Single(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, state):
+            return self.head(state.float() + torch.ones(4))
+
+    return {"model": Single(), "batch": torch.randn(8, 4), "loss_fn": _mean, "declare": Declare(accumulation=2)}

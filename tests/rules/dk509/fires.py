@@ -1,0 +1,32 @@
+"""Learning rates at which nothing is learnt."""
+
+import torch
+from torch import nn
+
+
+def _arguments(make, **expect):
+    model = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
+    return {
+        "model": model,
+        "batch": {"state": torch.randn(12, 4), "action": torch.randn(12, 2)},
+        "loss_fn": lambda model, batch: (model(batch["state"]) - batch["action"]).square().mean(),
+        "optimizer": make(model.parameters()),
+        "expect": expect,
+    }
+
+
+def zero():
+    return _arguments(lambda p: torch.optim.AdamW(p, lr=0.0), severity="error", message="is 0")
+
+
+def far_too_high():
+    return _arguments(lambda p: torch.optim.SGD(p, lr=30.0), severity="warning", message="at a hundredth")
+
+
+def far_too_high_for_adam():
+    return _arguments(lambda p: torch.optim.Adam(p, lr=3.0), severity="warning")
+
+
+def far_too_low():
+    """At 1e6 times the rate the loss falls."""
+    return _arguments(lambda p: torch.optim.Adam(p, lr=1e-9), message="times the rate", severity="warning")

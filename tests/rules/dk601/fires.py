@@ -1,0 +1,85 @@
+"""Loops that keep every loss with its graph."""
+
+import collections
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+STEPS = 10
+
+
+def _program(loop, **expect):
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"severity": "warning", **expect}}
+
+
+def _step(model, optimizer):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 2))
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def summed_losses():
+    def loop(model, optimizer):
+        total = 0.0
+        for _ in range(STEPS):
+            total += _step(model, optimizer)  # DK601
+        assert total > 0
+
+    return _program(loop, message="`total`, a tensor, keeps them")
+
+
+def running_mean_by_assignment():
+    def loop(model, optimizer):
+        mean = torch.zeros(())
+        for _ in range(STEPS):
+            mean = 0.9 * mean + 0.1 * _step(model, optimizer)  # DK601
+
+    return _program(loop, message="`mean`, a tensor, keeps them")
+
+
+def list_of_losses():
+    def loop(model, optimizer):
+        losses = []
+        for _ in range(STEPS):
+            losses.append(_step(model, optimizer))  # DK601
+
+    return _program(loop, message="`losses`, a list, keeps them")
+
+
+def dict_of_metrics():
+    def loop(model, optimizer):
+        metrics = collections.defaultdict(list)
+        for _ in range(STEPS):
+            metrics["loss"].append(_step(model, optimizer))  # DK601
+
+    return _program(loop, message="`metrics`, a defaultdict, keeps them")
+
+
+class Trainer:
+    def __init__(self):
+        self.history = []
+
+    def train(self, model, optimizer):
+        for step in range(STEPS):
+            loss = _step(model, optimizer)
+            self.history.append({"step": step, "loss": loss})  # DK601
+
+
+def attribute_of_a_trainer():
+    return _program(Trainer().train, message="`self.history`, a list, keeps them")
+
+
+def only_every_other_loss():
+    def loop(model, optimizer):
+        kept = []
+        for step in range(3 * STEPS):
+            loss = _step(model, optimizer)
+            if step % 2 == 0:
+                kept.append(loss)  # DK601
+
+    return _program(loop, message="`kept`, a list, keeps them")

@@ -1,0 +1,125 @@
+"""Loops that keep numbers, or let go what they keep."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+STEPS = 12
+
+
+def _program(loop, model=None):
+    model = model or nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3))
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01), "loop": loop}
+
+
+def _loss(model):
+    return F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 3))
+
+
+def _step(model, optimizer):
+    optimizer.zero_grad()
+    loss = _loss(model)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def numbers_and_detached_losses():
+    def loop(model, optimizer):
+        total, losses, mean = 0.0, [], torch.zeros(())
+        for _ in range(STEPS):
+            loss = _step(model, optimizer)
+            total += loss.item()
+            losses.append(loss.detach())
+            mean = 0.9 * mean + 0.1 * loss.detach()
+
+    return _program(loop)
+
+
+def the_last_and_the_best_loss():
+    def loop(model, optimizer):
+        best = last = None
+        for _ in range(STEPS):
+            last = _step(model, optimizer)
+            best = last if best is None or last < best else best
+        assert best <= last
+
+    return _program(loop)
+
+
+def accumulation():
+    def loop(model, optimizer):
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            losses = [_loss(model) / 4 for _ in range(4)]
+            for loss in losses:
+                loss.backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def losses_of_one_step_summed_before_backward():
+    def loop(model, optimizer):
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            total = torch.zeros(())
+            for _ in range(3):
+                total = total + _loss(model)
+            total.backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def truncated_backpropagation_through_time():
+    def loop(model, optimizer):
+        state = torch.zeros(4, 3)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = torch.zeros(())
+            for _ in range(4):
+                state = model(state + torch.randn(4, 3))
+                loss = loss + state.square().mean()
+            loss.backward()
+            optimizer.step()
+            state = state.detach()
+
+    return _program(loop)
+
+
+def gradient_penalty_with_retained_graph():
+    def loop(model, optimizer):
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            x = torch.randn(4, 3, requires_grad=True)
+            loss = model(x).square().mean()
+            (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+            (loss + slope.square().mean()).backward(retain_graph=True)
+            loss.backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def two_optimizers_over_two_players():
+    def loop(model, optimizer):
+        other = torch.optim.SGD(model[2].parameters(), lr=0.01)
+        for _ in range(STEPS):
+            first = _step(model, optimizer)
+            second = _step(model, other)
+        assert first is not second
+
+    return _program(loop)
+
+
+def kept_for_a_window_and_then_let_go():
+    def loop(model, optimizer):
+        window = []
+        for step in range(STEPS):
+            window.append(_step(model, optimizer))
+            if step % 4 == 3:
+                torch.stack(window).mean().item()
+                window.clear()
+
+    return _program(loop)

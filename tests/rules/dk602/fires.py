@@ -1,0 +1,43 @@
+"""Loops whose memory grows."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+STEPS = 48
+
+
+def _program(loop, **expect):
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"severity": "warning", **expect}}
+
+
+def _step(model, optimizer, x):
+    optimizer.zero_grad()
+    output = model(x)
+    F.mse_loss(output, torch.randn(len(x), 2)).backward()
+    optimizer.step()
+    return output
+
+
+def frames_cached_without_a_bound():
+    cache = {}
+
+    def loop(model, optimizer):
+        for step in range(STEPS):
+            cache[step] = torch.randn(512, 32)  # 64 KiB
+            _step(model, optimizer, cache[step])
+
+    return _program(loop, message="Memory on host grows by 64")
+
+
+def hidden_states_collected_by_a_hook():
+    kept = []
+
+    def loop(model, optimizer):
+        model[0].register_forward_hook(lambda _module, _args, output: kept.append(output.detach()))
+        for _ in range(STEPS):
+            _step(model, optimizer, torch.randn(256, 32))
+
+    return _program(loop)

@@ -1,0 +1,71 @@
+"""Loops whose memory does not grow, or stops."""
+
+import collections
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+STEPS = 64
+
+
+def _program(loop):
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2))
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=0.01), "loop": loop}
+
+
+def _step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), torch.randn(len(x), 2))
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def plain_training_with_a_list_of_numbers():
+    def loop(model, optimizer):
+        losses = [_step(model, optimizer, torch.randn(256, 32)) for _ in range(STEPS)]
+        assert len(losses) == STEPS
+
+    return _program(loop)
+
+
+def batches_of_different_length():
+    def loop(model, optimizer):
+        for step in range(STEPS):
+            _step(model, optimizer, torch.randn(64 + 97 * (step * 7 % 11), 32))
+
+    return _program(loop)
+
+
+def cache_with_a_bound_that_is_full():
+    cache = collections.OrderedDict()
+
+    def loop(model, optimizer):
+        for step in range(STEPS):
+            cache[step] = torch.randn(512, 32)
+            if len(cache) > 8:
+                cache.popitem(last=False)
+            _step(model, optimizer, cache[step])
+
+    return _program(loop)
+
+
+def replay_buffer_made_at_once():
+    def loop(model, optimizer):
+        buffer = torch.zeros(STEPS, 512, 32)
+        for step in range(STEPS):
+            buffer[step] = torch.randn(512, 32)
+            _step(model, optimizer, buffer[step])
+
+    return _program(loop)
+
+
+def moving_average_of_the_weights():
+    def loop(model, optimizer):
+        average = torch.optim.swa_utils.AveragedModel(model)
+        for _ in range(STEPS):
+            _step(model, optimizer, torch.randn(128, 32))
+            average.update_parameters(model)
+
+    return _program(loop)

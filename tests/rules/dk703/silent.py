@@ -1,0 +1,104 @@
+"""Orders that change, or are not meant to."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, TensorDataset, WeightedRandomSampler
+
+DATA = TensorDataset(torch.arange(48.0).reshape(12, 4))
+
+
+def _arguments(**options):
+    return {
+        "model": nn.Linear(4, 2),
+        "batch": torch.randn(2, 4),
+        "loss_fn": lambda model, state: model(state).square().mean(),
+        "dataloader": DataLoader(DATA, batch_size=2, **options),
+    }
+
+
+def shuffled():
+    return _arguments(shuffle=True)
+
+
+def shuffled_by_a_generator():
+    return _arguments(shuffle=True, generator=torch.Generator().manual_seed(0))
+
+
+def weighted():
+    return _arguments(sampler=WeightedRandomSampler([1.0] * 12, 12))
+
+
+def in_order():
+    return _arguments()
+
+
+def distributed_before_training():
+    """Only the loop can call set_epoch: until then the order repeats."""
+    return _arguments(sampler=DistributedSampler(DATA, num_replicas=2, rank=0))
+
+
+class Batches(Sampler):
+    def __iter__(self):
+        for part in torch.randperm(12).split(4):
+            yield part.tolist()
+
+    def __len__(self):
+        return 3
+
+
+def batch_sampler_of_ones_own():
+    arguments = _arguments()
+    arguments["dataloader"] = DataLoader(DATA, batch_sampler=Batches())
+    return arguments
+
+
+def _loop_over(sampler, start):
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    train = DataLoader(DATA, batch_size=4, sampler=sampler)
+    validation = DataLoader(DATA, batch_size=4, sampler=DistributedSampler(DATA, num_replicas=1, rank=0))
+
+    def loop(model, optimizer):
+        for epoch in range(3):
+            start(sampler, epoch)
+            for (state,) in train:
+                optimizer.zero_grad()
+                model(state).square().mean().backward()
+                optimizer.step()
+            with torch.no_grad():
+                for (state,) in validation:
+                    model(state)
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def set_epoch_is_called():
+    """And the validation loader, which is started for epoch 0 each time, is not trained from."""
+    sampler = DistributedSampler(DATA, num_replicas=1, rank=0)
+    return _loop_over(sampler, lambda sampler, epoch: sampler.set_epoch(epoch))
+
+
+def nothing_is_shuffled():
+    sampler = DistributedSampler(DATA, num_replicas=1, rank=0, shuffle=False)
+    expect = {"not_examined": "no DistributedSampler that shuffles"}
+    return {**_loop_over(sampler, lambda *_: None), "expect": expect}
+
+
+def validation_in_the_middle_of_an_epoch():
+    """Steps follow each start of the validation loader; they are the training loader's."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    train_sampler = DistributedSampler(DATA, num_replicas=1, rank=0)
+    train = DataLoader(DATA, batch_size=2, sampler=train_sampler)
+    validation = DataLoader(DATA, batch_size=4, sampler=DistributedSampler(DATA, num_replicas=1, rank=0))
+
+    def loop(model, optimizer):
+        for (state,) in train:
+            optimizer.zero_grad()
+            model(state).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                for (state,) in validation:
+                    model(state)
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}

@@ -1,0 +1,83 @@
+"""State that a step needs and no checkpoint holds."""
+
+import torch
+from torch import nn
+
+
+def _arguments(model, optimizer=None, **expect):
+    return {
+        "model": model,
+        "batch": torch.randn(6, 4),
+        "loss_fn": lambda model, state: model(state).square().mean(),
+        "optimizer": optimizer or torch.optim.AdamW(model.parameters()),
+        "expect": {"severity": "error", **expect},
+    }
+
+
+class Annealed(nn.Module):
+    """The weight of a term follows a counter that is a plain number."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.calls = nn.Linear(4, 2), 0
+
+    def forward(self, state):
+        self.calls += 1
+        action = self.head(state)
+        return action + action.pow(2) / self.calls
+
+
+class Policy(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.body, self.part = nn.Linear(4, 4), part
+
+    def forward(self, state):
+        return self.part(self.body(state))
+
+
+class RunningScale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+
+    def forward(self, hidden):
+        self.scale.mul_(0.9).add_(0.1 * hidden.detach().abs().mean())
+        return hidden / self.scale
+
+
+class SlowWeights(torch.optim.SGD):
+    """Lookahead with the slow weights where state_dict() does not see them."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1)
+        self.slow = [p.detach().clone() for group in self.param_groups for p in group["params"]]
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        for slow, p in zip(self.slow, self.param_groups[0]["params"], strict=True):
+            slow.lerp_(p, 0.5)
+            p.copy_(slow)
+
+
+def counter_of_an_annealed_term():
+    return _arguments(Annealed(), module="", message="calls changed in a step")
+
+
+def running_statistic_that_is_not_persistent():
+    return _arguments(Policy(RunningScale()), module="part", message="part.scale")
+
+
+def optimizer_with_slow_weights():
+    model = nn.Linear(4, 2)
+    return _arguments(model, SlowWeights(model.parameters()), message="SlowWeights.slow")
+
+
+class Misnamed(nn.Linear):
+    def state_dict(self, *args, **kwargs):
+        return {f"model.{name}": value for name, value in super().state_dict(*args, **kwargs).items()}
+
+
+def state_dict_that_does_not_load():
+    return _arguments(Misnamed(4, 2), message="cannot be loaded again")

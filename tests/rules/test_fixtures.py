@@ -1,0 +1,159 @@
+"""Every rule against its fixtures: `dkNNN/fires.py` must be found, with its place; `dkNNN/silent.py` must not.
+
+A fixture is a function without arguments that returns check()'s arguments as a dict: `model`, `batch`, `loss_fn`… Two
+more keys may be there:
+
+- `loop`: a function `loop(model, optimizer)` that trains; the fixture then runs under `debugkit.watch` and not `check`.
+- `expect`: a dict of what must hold of the finding: `module`, `parameter`, `severity`, `message` (a part of it),
+`count`;
+  in a silent fixture, `not_examined`: a part of the reason why the rule stood aside.
+
+In `fires.py` the lines that findings must name end in `# DKNNN` and no finding may name another line.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import linecache
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import debugkit
+from debugkit.finding import Finding
+from debugkit.report import Report
+from debugkit.structure import tensors_in
+
+HERE = Path(__file__).parent
+Program = Callable[[], dict[str, Any]]
+
+
+def programs(kind: str) -> Iterator[Any]:
+    for path in sorted(HERE.glob(f"dk[0-9][0-9][0-9]/{kind}.py")):
+        for name, program in inspect.getmembers(load(path), inspect.isfunction):
+            if program.__code__.co_filename == str(path) and not name.startswith("_") and name.islower():
+                yield pytest.param(path.parent.name.upper(), program, id=f"{path.parent.name}-{name}")
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"fixture_{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("code", "program"), list(programs("fires")))
+def test_fault_is_found_at_its_place(code: str, program: Program) -> None:
+    report, expect = examine(code, program)
+    found = report.by_code.get(code, ())
+    assert found, f"{code} is silent. Not examined: {report.not_examined}"
+    for finding in found:
+        assert_in_place(finding, expect)
+        assert finding.evidence, "a finding without evidence cannot be checked by a person"
+        assert finding.message.endswith(".")
+        assert finding.fix.endswith(".")
+    assert len(found) == expect.get("count", 1), [finding.message for finding in found]
+
+
+@pytest.mark.parametrize(("code", "program"), list(programs("silent")))
+def test_healthy_code_is_left_alone(code: str, program: Program) -> None:
+    report, expect = examine(code, program)
+    assert not report.findings, [finding.message for finding in report.findings]
+    if "not_examined" in expect:
+        assert expect["not_examined"] in next(entry.why for entry in report.not_examined if entry.code == code)
+    else:
+        assert code in report.examined, f"silent for the wrong reason: {report.not_examined}"
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("dk[0-9][0-9][0-9]/fires.py")), ids=lambda path: path.parent.name)
+def test_every_marked_line_is_named(path: Path) -> None:
+    marked = {
+        number
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if line.endswith(marker(path.parent.name))
+    }
+    named = set()
+    for parameters in programs("fires"):
+        code, program = parameters.values
+        if code == path.parent.name.upper():
+            report, _ = examine(code, program)
+            named |= {finding.location.line for finding in report.findings if finding.location.file == str(path)}
+    assert marked <= named
+
+
+def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
+    """The report of one fixture; fails if an examination failed by itself, or changed anything."""
+    torch.manual_seed(0)
+    arguments = program()
+    expect = arguments.pop("expect", {})
+    loop = arguments.pop("loop", None)
+    if loop is not None:
+        model, optimizer = arguments["model"], arguments.get("optimizer")
+        with debugkit.watch(model, optimizer, on_finding="log", select=code) as run:
+            loop(model, optimizer)
+        report = run.report
+    else:
+        before = state(arguments)
+        report = debugkit.check(**arguments, select=code)
+        assert_same(before, state(arguments))
+    for entry in report.not_examined:
+        if entry.error is not None:
+            raise entry.error
+    return report, expect
+
+
+def assert_in_place(finding: Finding, expect: dict[str, Any]) -> None:
+    place = finding.location
+    for part in ("module", "parameter"):
+        if part in expect:
+            assert getattr(place, part) == expect[part]
+    if "severity" in expect:
+        assert str(finding.severity) == expect["severity"]
+    if "message" in expect:
+        assert expect["message"] in finding.message
+    if place.file is not None and Path(place.file).is_relative_to(HERE):
+        line = linecache.getline(place.file, place.line or 0).rstrip()
+        assert line.endswith(marker(finding.code)), f"named line {place.line}, which is not marked: {line.strip()}"
+
+
+def marker(code: str) -> str:
+    return f"# {code.upper()}"
+
+
+def state(arguments: dict[str, Any]) -> list[tuple[str, Any]]:
+    """All that check() may not change: values, gradients, flags, hooks, optimizer state, batch and randomness."""
+    model = arguments["model"]
+    optimizers = arguments.get("optimizer") or []
+    optimizers = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+    values: list[tuple[str, Any]] = [
+        *((name, tensor.detach().clone()) for name, tensor in tensors_in(dict(model.state_dict()))), *((f"{name}.grad",
+        None if p.grad is None else p.grad.clone()) for name, p in model.named_parameters()), *((name,
+        (module.training, len(module._forward_hooks), len(module._forward_pre_hooks), len(module._backward_hooks)))
+          for name, module in model.named_modules()),
+        *((f"batch.{path}", tensor.detach().clone()) for path, tensor in tensors_in(arguments.get("batch"))),
+        ("randomness", torch.get_rng_state()),
+    ]  # fmt: skip
+    for optimizer in optimizers:
+        values += [(f"optimizer.{path}", tensor.clone()) for path, tensor in tensors_in(dict(optimizer.state))]
+    return values
+
+
+def assert_same(before: list[tuple[str, Any]], after: list[tuple[str, Any]]) -> None:
+    assert [name for name, _ in before] == [name for name, _ in after]
+    for (name, old), (_, new) in zip(before, after, strict=True):
+        if isinstance(old, torch.Tensor):
+            assert isinstance(new, torch.Tensor), name
+            assert (
+                old.contiguous().view(torch.uint8).equal(new.contiguous().view(torch.uint8))
+                if old.ndim
+                else (old.equal(new))
+            ), name
+        else:
+            assert old == new, name
