@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import expect_image_and_instruction_to_matter, random_batch
 
 HIDDEN, TIME_WIDTH = 128, 16
 EPISODES = 50
@@ -30,7 +30,7 @@ def test_trains_for_every_robot(submission: Submission, rng: Rng) -> None:
     ]
     for action_dim, horizon, vision_width in robots:
         config = robot(action_dim, horizon, rng.integer(2, 12), vision_width)
-        batch = random_batch(rng, rng.integer(1, 6), config)
+        batch = batch_for(rng, rng.integer(1, 6), config)
         seen = submission.observe("train_step", config=config, batch=batch, seed=rng.seed())
         expect(seen["loss"], f"the loss for {action_dim} joints").finite()
         expect(seen["action"], f"the chunk for {action_dim} joints").has_shape(len(batch["state"]), horizon, action_dim)
@@ -90,14 +90,7 @@ def test_layers_have_the_configs_widths(submission: Submission, rng: Rng) -> Non
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
 def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 3, robot(3, 4, 3, 64)), rng.seed()
-    predicted = submission.observe("action", batch=batch, seed=seed)
-    for name, other in (
-        ("pixel_values", batch["pixel_values"].flip(0)),
-        ("input_ids", batch["input_ids"].roll(1, dims=0)),
-    ):
-        moved = submission.observe("action", batch={**batch, name: other}, seed=seed)
-        expect(moved, f"the chunk under another {name}").differs_from(predicted)
+    expect_image_and_instruction_to_matter(submission, rng)
 
 
 @check(
@@ -167,13 +160,7 @@ def robot(action_dim: int, horizon: int, state_dim: int, vision_width: int) -> d
     return {"action_dim": action_dim, "horizon": horizon, "state_dim": state_dim, "vision_width": vision_width}
 
 
-def random_batch(rng: Rng, size: int, config: dict[str, int]) -> dict[str, Tensor]:
-    """A batch of the config's shapes, no frame of which is like another."""
-    return {
-        "pixel_values": rng.normal(size, 3, 64, 64),
-        "input_ids": torch.stack([rng.permutation(12)[:8] + 2 for _ in range(size)]),
-        "attention_mask": torch.ones(size, 8, dtype=torch.long),
-        "state": rng.normal(size, config["state_dim"]),
-        "action": rng.normal(size, config["horizon"], config["action_dim"]),
-        "action_is_pad": torch.zeros(size, config["horizon"], dtype=torch.bool),
-    }
+def batch_for(rng: Rng, size: int, config: dict[str, int]) -> dict[str, Tensor]:
+    """A batch of this robot's shapes."""
+    shapes = {name: config[name] for name in ("horizon", "action_dim", "state_dim")}
+    return random_batch(rng, size, **shapes)

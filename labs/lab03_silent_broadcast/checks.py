@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import random_batch
 from labs.vla.normalization import TABLETOP_STD
 
 HORIZON = 4
@@ -36,7 +37,7 @@ SUCCESS_BAR = 0.5
 def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
     measured, wanted, sizes = [], [], (17, 1, 2, rng.integer(3, 8))
     for size in sizes:
-        batch = random_batch(rng, size)
+        batch = padded_batch(rng, size)
         seen = submission.observe("loss_and_action", batch=batch, seed=rng.seed())
         motion, command, target = motion_loss(seen["action"], batch), seen["action"][:, 0, 2], grasp_target(batch)
         if size == sizes[0]:
@@ -55,7 +56,7 @@ def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_batch_loss_is_the_mean_of_single_losses(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 4, padded=False), rng.seed()
+    batch, seed = random_batch(rng, 4), rng.seed()
     single = [
         submission.observe(
             "loss_and_action", batch={name: value[i : i + 1] for name, value in batch.items()}, seed=seed
@@ -75,7 +76,7 @@ def test_batch_loss_is_the_mean_of_single_losses(submission: Submission, rng: Rn
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
 def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 3), rng.seed()
+    batch, seed = padded_batch(rng, 3), rng.seed()
     action = submission.observe("loss_and_action", batch=batch, seed=seed)["action"]
     expect(action, "the action chunk").has_shape(3, HORIZON, 3)
     for name, other in (
@@ -94,7 +95,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch, select=['DK303'])",
 )
 def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 5), rng.seed()
+    batch, seed = padded_batch(rng, 5), rng.seed()
     loss = submission.observe("loss_and_action", batch=batch, seed=seed)["loss"]
     noise = rng.normal(5, HORIZON, 3) * batch["action_is_pad"][..., None]
     changed = submission.observe("loss_and_action", batch={**batch, "action": batch["action"] + noise}, seed=seed)[
@@ -110,7 +111,7 @@ def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.find_graph_cut(policy, batch)",
 )
 def test_every_parameter_gets_a_gradient(submission: Submission, rng: Rng) -> None:
-    norms = submission.observe("gradients", batch=random_batch(rng, 6), seed=rng.seed())
+    norms = submission.observe("gradients", batch=padded_batch(rng, 6), seed=rng.seed())
     expect(
         sorted(name for name, norm in norms.items() if norm < 0), "the list of parameters without a gradient"
     ).equals([])
@@ -185,19 +186,11 @@ def recognise_louder(evidence: Mapping[str, Any]) -> bool:
     return "times" in evidence["test_loss_equals_the_reference/formula"]
 
 
-def random_batch(rng: Rng, size: int, *, padded: bool = True) -> dict[str, Tensor]:
-    """A batch no frame of which is like another; grasps and padded steps are drawn, the first step is never padded."""
-    length = torch.full((size,), HORIZON) if not padded else rng.integers(1, HORIZON + 1, size)
-    move = rng.uniform(size, HORIZON, 2, low=-0.1, high=0.1)
-    grip = 2.0 * rng.boolean(size, HORIZON, 1, probability=0.3).float() - 1
-    return {
-        "pixel_values": rng.normal(size, 3, 64, 64),
-        "input_ids": torch.stack([rng.permutation(12)[:8] + 2 for _ in range(size)]),
-        "attention_mask": torch.ones(size, 8, dtype=torch.long),
-        "state": rng.uniform(size, 3),
-        "action": torch.cat([move, grip], dim=-1),
-        "action_is_pad": torch.arange(HORIZON)[None] >= length[:, None],
-    }
+def padded_batch(rng: Rng, size: int) -> dict[str, Tensor]:
+    """A batch in which grasps are rarer and later steps may be padded, the first never."""
+    batch, length = random_batch(rng, size), rng.integers(1, HORIZON + 1, size)
+    batch["action"][..., 2] = 2.0 * rng.boolean(size, HORIZON, probability=0.3).float() - 1
+    return {**batch, "action_is_pad": torch.arange(HORIZON)[None] >= length[:, None]}
 
 
 def motion_loss(action: Tensor, batch: dict[str, Tensor]) -> float:

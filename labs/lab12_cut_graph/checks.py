@@ -13,6 +13,11 @@ import torch
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import (
+    expect_frames_to_be_independent,
+    expect_image_and_instruction_to_matter,
+    random_batch,
+)
 
 MOMENTUM = 0.1
 SMALLEST_STD = 1e-3
@@ -84,15 +89,7 @@ def test_gradient_has_its_true_size(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
 def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 3), rng.seed()
-    predicted = submission.observe("action", batch=batch, seed=seed)
-    expect(predicted, "the action chunk").has_shape(3, 4, 3)
-    for name, other in (
-        ("pixel_values", batch["pixel_values"].flip(0)),
-        ("input_ids", batch["input_ids"].roll(1, dims=0)),
-    ):
-        moved = submission.observe("action", batch={**batch, name: other}, seed=seed)
-        expect(moved, f"the action under another {name}").differs_from(predicted)
+    expect_image_and_instruction_to_matter(submission, rng)
 
 
 @check(
@@ -102,12 +99,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch, select=['DK305'])",
 )
 def test_frames_are_independent(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 4), rng.seed()
-    together = submission.observe("action", batch=batch, seed=seed)
-    other = {**batch, "pixel_values": torch.cat([batch["pixel_values"][:1], rng.normal(3, 3, 64, 64, std=3.0)])}
-    expect(submission.observe("action", batch=other, seed=seed)[0], "the first frame's action").close_to(
-        together[0], rtol=1e-4, atol=1e-5
-    )
+    expect_frames_to_be_independent(submission, rng)
 
 
 @check(
@@ -218,17 +210,3 @@ def explain(seen: Mapping[str, Tensor]) -> str:
         if given.shape == value.shape and torch.allclose(given, value, rtol=1e-3, atol=1e-4):
             return name
     return "something else"
-
-
-def random_batch(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A batch no frame of which is like another."""
-    return {
-        "pixel_values": rng.normal(size, 3, 64, 64),
-        "input_ids": torch.stack([rng.permutation(12)[:8] + 2 for _ in range(size)]),
-        "attention_mask": torch.ones(size, 8, dtype=torch.long),
-        "state": rng.uniform(size, 3),
-        "action": torch.cat(
-            [rng.uniform(size, 4, 2, low=-0.1, high=0.1), 2.0 * rng.boolean(size, 4, 1).float() - 1], dim=-1
-        ),
-        "action_is_pad": torch.zeros(size, 4, dtype=torch.bool),
-    }

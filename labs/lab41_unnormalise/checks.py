@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import random_batch
 
 HORIZON = 4
 EPISODES = 50
@@ -55,7 +56,7 @@ def test_round_trip(submission: Submission, rng: Rng) -> None:
 )
 def test_executed_action(submission: Submission, rng: Rng) -> None:
     for size in (1, rng.integer(2, 9)):
-        batch = random_batch(rng, size)
+        batch = lopsided_batch(rng, size)
         seen = submission.observe("loss_and_action", batch=batch, seed=rng.seed())
         expect(seen["head"], "the head's output").has_shape(size, HORIZON, 3)
         low, high = bounds({"demonstrated": batch["action"], "action_is_pad": batch["action_is_pad"]})
@@ -86,7 +87,7 @@ def test_normalised_range(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch)",
 )
 def test_loss_is_unchanged(submission: Submission, rng: Rng) -> None:
-    batch = random_batch(rng, rng.integer(3, 9))
+    batch = lopsided_batch(rng, rng.integer(3, 9))
     seen = submission.observe("loss_and_action", batch=batch, seed=rng.seed())
     low, high = bounds({"demonstrated": batch["action"], "action_is_pad": batch["action_is_pad"]})
     wanted = reference_loss(seen["head"], batch, low, high)
@@ -101,7 +102,7 @@ def test_loss_is_unchanged(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
 def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 3), rng.seed()
+    batch, seed = lopsided_batch(rng, 3), rng.seed()
     action = submission.observe("loss_and_action", batch=batch, seed=seed)["action"]
     for name, other in (
         ("pixel_values", batch["pixel_values"].flip(0)),
@@ -222,15 +223,8 @@ def explain(given: Tensor, normalised: Tensor, low: Tensor, high: Tensor) -> str
     return "another"
 
 
-def random_batch(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A batch no frame of which is like another, with lopsided actions."""
+def lopsided_batch(rng: Rng, size: int) -> dict[str, Tensor]:
+    """A batch with lopsided actions, the first step of which is never padded."""
     demos = lopsided_demonstrations(rng, size)
     demos["action_is_pad"][:, 0] = False
-    return {
-        "pixel_values": rng.normal(size, 3, 64, 64),
-        "input_ids": torch.stack([rng.permutation(12)[:8] + 2 for _ in range(size)]),
-        "attention_mask": torch.ones(size, 8, dtype=torch.long),
-        "state": rng.uniform(size, 3),
-        "action": demos["demonstrated"],
-        "action_is_pad": demos["action_is_pad"],
-    }
+    return {**random_batch(rng, size), "action": demos["demonstrated"], "action_is_pad": demos["action_is_pad"]}
