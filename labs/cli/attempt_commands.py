@@ -75,7 +75,7 @@ def hint(
 def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Show what you have changed since `lab start`."""
     lab, here = find(number), resolve(workspace)
-    changes = diff_from_starter(lab, here.started_attempt(lab), "yours")
+    changes = diff_from_starter(lab, here.started_attempt(lab), "yours", starter=here.starter(lab))
     if not changes:
         out.print(f"\n  [quiet]Nothing is changed in lab {lab.id} yet.[/]\n")
         return

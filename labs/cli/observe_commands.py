@@ -10,8 +10,9 @@ from rich.markup import escape
 from labs.cli.console import err, next_command, out
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumber, WorkspaceOption
-from labs.grading.catalog import find
-from labs.learner.workspace import resolve
+from labs.cli.overview_commands import read_progress
+from labs.grading.catalog import Lab, find
+from labs.learner.workspace import Workspace, resolve
 
 
 def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
@@ -45,9 +46,16 @@ def diagnose(number: LabNumber, workspace: WorkspaceOption = None, as_json: Json
     if not as_json:
         out.print()
         show_findings(report)
-        next_command(f"lab grade {lab.id}", "when you think it is mended")
+        _say_what_next(lab, resolve(workspace))
         out.print()
     raise typer.Exit(int(has_errors(report)))
+
+
+def _say_what_next(lab: Lab, here: Workspace) -> None:
+    if read_progress(here).status(lab.id) == "passed":
+        next_command(f"lab solution {lab.id}", "compare your mend with ours")
+    else:
+        next_command(f"lab grade {lab.id}", "when you think it is mended")
 
 
 def watch(number: LabNumber, workspace: WorkspaceOption = None) -> None:

@@ -143,5 +143,18 @@ def find(number: str) -> Lab:
             wanted.isdigit() and int(wanted) == int(lab.id)
         ):
             return lab
+    near = _nearest(wanted)
+    if near is not None:
+        raise UnknownLabError(f"There is no lab {number}. Did you mean `{near.id}`, {near.slug}?")
     there = ", ".join(lab.id for lab in all_labs()) or "none yet"
     raise UnknownLabError(f"There is no lab {number}. There are: {there}. `lab list` shows what each is about.")
+
+
+def _nearest(wanted: str) -> Lab | None:
+    """The lab whose slug is nearly what was written, or holds it: `silent_broadcats`, `broadcast`."""
+    from difflib import get_close_matches  # only a mistyped name pays for it
+
+    slugs = {lab.slug: lab for lab in all_labs()}
+    holding = [slug for slug in slugs if len(wanted) >= 4 and wanted in slug]
+    near = holding or get_close_matches(wanted.lstrip("0123456789_"), slugs, n=1)
+    return slugs[near[0]] if near else None

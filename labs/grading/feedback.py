@@ -47,12 +47,16 @@ def rungs(grade: Grade, lab: Lab) -> tuple[Rung, ...]:
     if failed is None and grade.recognised_wrong_fix is None:
         # Nothing ran, as with a syntax error: neither the symptom nor the seed has a part in it.
         return (Rung("What happened", clean(grade.reason or ""), "red"), Rung("Stuck?", f"lab hint {lab.id}", "cyan"))
+    # Where a silent lab's code raises, it is the learner's edit that raises: the lab's own symptom would mislead.
+    broken = failed if failed is not None and failed.raised and lab.loudness == "silent" else None
     found = [Rung("Symptom", lab.symptom)]
+    if broken is not None:
+        found = [Rung("Your code raised", clean(broken.message), "red")]
     if failed is not None:
         found += [Rung("Does not hold", failed.property, "bold")]
     if grade.recognised_wrong_fix is not None:
         found += [Rung("What happened", clean(grade.reason or ""), "red")]
-    if failed is not None:
+    if failed is not None and broken is None:
         found += _measurements(failed)
     again = f"`lab grade {lab.id} --seed {grade.seed}` repeats this grade exactly"
     found += [Rung("Seed", f"{grade.seed} ({again})", "dim")]

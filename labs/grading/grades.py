@@ -15,7 +15,10 @@ Outcome = Literal["passed", "failed", "error", "not_run"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """How one check came out. `measured` and `expected` are plain JSON data."""
+    """How one check came out. `measured` and `expected` are plain JSON data.
+
+    `raised`: it failed because the submission's code raised.
+    """
 
     id: str
     title: str
@@ -26,6 +29,7 @@ class CheckResult:
     expected: Any = None
     property: str = ""
     instrument: str = ""
+    raised: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The check's part of the JSON document."""

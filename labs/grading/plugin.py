@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from labs.grading.declarations import KINDS, Check, Declared, Kind, declared_in
-from labs.grading.errors import CheckError, SandboxError, SubmissionFailure
+from labs.grading.errors import CheckError, SandboxError, SubmissionFailure, SubmissionRaisedError
 from labs.grading.expectations import CheckRecord, ExpectationError, current_record
 from labs.grading.grades import CheckResult, Outcome
 from labs.grading.rng import Rng, derive
@@ -43,6 +43,7 @@ class ChecksPlugin:
         self._on_check = on_check
         self._kinds = kinds
         self._failures: dict[str, tuple[Outcome, str]] = {}
+        self._raised: set[str] = set()
         self._records: dict[str, CheckRecord] = {}
         self.results: dict[str, CheckResult] = {}
         self.fault: str | None = None
@@ -141,6 +142,8 @@ class ChecksPlugin:
             self._blame_grader(self._failures[check.id][1])
 
     def _judge(self, check: Check, when: str, error: BaseException) -> tuple[Outcome, str]:
+        if isinstance(error, SubmissionRaisedError):
+            self._raised.add(check.id)
         if isinstance(error, (SubmissionFailure, ExpectationError)):
             return "failed", str(error)
         if isinstance(error, AssertionError):
@@ -164,6 +167,7 @@ class ChecksPlugin:
             expected=record.expected,
             property=check.property,
             instrument=check.instrument,
+            raised=check.id in self._raised,
         )
         evidence = self._submission.evidence
         evidence[check.id] = {"outcome": outcome, "measured": result.measured, "expected": result.expected}

@@ -1,4 +1,4 @@
-"""What changed between the shipped starter and another version of a lab's files."""
+"""What changed between a lab's starter and another version of its files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 from labs.grading.catalog import Lab
 
 
-def diff_from_starter(lab: Lab, folder: Path, label: str) -> list[str]:
-    """A unified diff from the starter to the editable files in `folder`, without line ends; empty if they are equal."""
+def diff_from_starter(lab: Lab, folder: Path, label: str, *, starter: Path | None = None) -> list[str]:
+    """A unified diff from the starter to the editable files in `folder`, without line ends; empty if they are equal.
+
+    `starter` is the folder to compare with; by default the lab as it is shipped.
+    """
     lines: list[str] = []
     for name in lab.editable:
-        before, after = _lines(lab.folder / name), _lines(folder / name)
+        before, after = _lines((starter or lab.folder) / name), _lines(folder / name)
         lines += difflib.unified_diff(before, after, f"starter/{name}", f"{label}/{name}", lineterm="")
     return lines
 

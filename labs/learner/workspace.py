@@ -1,7 +1,7 @@
 """The workspace: the folder with a learner's copies of the labs' files, and `.lab/` with what the lab remembers.
 
     workspace/
-      .lab/                          progress.json, the lock, and attempts/ that a reset kept
+      .lab/                          progress.json, the lock, started/ as copied, and attempts/ that a reset kept
       lab03_silent_broadcast/        the learner's copy; the shipped starter is never edited
 
 Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that dies
@@ -69,6 +69,11 @@ class Workspace:
             )
         return self.attempt(lab)
 
+    def starter(self, lab: Lab) -> Path:
+        """The folder with the files as this learner got them; as shipped today if that was not kept."""
+        kept = self.state / "started" / lab.name
+        return kept if all((kept / name).is_file() for name in lab.editable) else lab.folder
+
     def start(self, lab: Lab) -> bool:
         """Copy the lab's editable files; True if anything was copied.
 
@@ -79,6 +84,7 @@ class Workspace:
             self._sweep()
             missing = [name for name in lab.editable if not (self.attempt(lab) / name).exists()]
             if not self.attempt(lab).exists():
+                self._keep_starter(lab)
                 self._stage(lab).rename(self.attempt(lab))
                 flush_folder(self.root)
             else:
@@ -96,6 +102,7 @@ class Workspace:
             fresh = self._stage(lab)
             kept = self._free_place(lab, now or datetime.now(UTC))
             kept.parent.mkdir(parents=True, exist_ok=True)
+            self._keep_starter(lab)
             attempt.rename(kept)
             fresh.rename(attempt)
             flush_folder(self.root)
@@ -122,6 +129,14 @@ class Workspace:
             write_atomically(staged / name, (lab.folder / name).read_bytes())
             (staged / name).chmod(0o644)
         return staged
+
+    def _keep_starter(self, lab: Lab) -> None:
+        """Remember the files as they are copied now: a course that is upgraded later does not change `lab diff`."""
+        fresh, kept = self._stage(lab), self.state / "started" / lab.name
+        kept.parent.mkdir(exist_ok=True)
+        if kept.exists():
+            kept.rename(fresh.with_name(f"{fresh.name}-old"))  # swept by the next command
+        fresh.rename(kept)
 
     def _sweep(self) -> None:
         """Remove what a killed process left; with the lock held nothing staged is in use."""

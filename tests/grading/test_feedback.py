@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -81,6 +82,17 @@ def test_a_tensor_is_told_in_words_and_a_shape_as_it_is(toy: Lab) -> None:
     assert FAILED.message in told
     shape = replace(FAILED, measured=[2, 3], expected=[3, 2])
     assert "Measured       [2, 3]" in plain_text(replace(GRADE, checks=(shape,)), toy)
+
+
+def test_where_a_silent_labs_code_raises_that_comes_first_and_the_symptom_not_at_all(toy: Lab) -> None:
+    said = "loss() raised NameError: name 'x' is not defined (policy.py, line 3: x)"
+    raised = replace(FAILED, raised=True, measured=None, expected=None, message=said)
+    told = plain_text(replace(GRADE, checks=(raised,)), toy)
+    assert f"Your code raised  {said}\n  Does not hold" in told
+    assert toy.symptom not in told
+    assert told.count(said) == 1
+    loud = msgspec.structs.replace(toy, loudness="loud")
+    assert toy.symptom in plain_text(replace(GRADE, checks=(raised,)), loud)
 
 
 def test_a_pass_is_short(toy: Lab) -> None:

@@ -36,6 +36,9 @@ def one_sentence(said: tuple[int, str, str], code: int = 2) -> str:
 )
 def test_a_lab_that_does_not_exist(lab_command: Run, verb: str) -> None:
     assert "There is no lab 99. There are: 03." in one_sentence(lab_command(verb, "99"))
+    assert "There is no lab swaped_order. Did you mean `03`, swapped_order?" in one_sentence(
+        lab_command(verb, "swaped_order")
+    )
 
 
 @pytest.mark.parametrize("verb", ["run", "hint", "watch", "diagnose", "diff", "reset"])

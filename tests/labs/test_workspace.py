@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from labs.grading.catalog import Lab
+from labs.learner.diff import diff_from_starter
 from labs.learner.workspace import Workspace, WorkspaceError, make_workspace, resolve
 
 
@@ -97,6 +99,22 @@ KILLED_WHILE_STAGING = """
     workspace.write_atomically = die
     workspace.Workspace(Path(sys.argv[1])).{verb}(find("03"))
 """
+
+
+def test_the_starter_is_remembered_as_it_was_copied(
+    workspace: Workspace, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.start(lab)
+    upgraded = tmp_path / "upgraded"
+    shutil.copytree(lab.folder, upgraded)
+    (upgraded / "policy.py").write_text("another starter\n")
+    monkeypatch.setattr(Lab, "folder", property(lambda _: upgraded))
+    assert diff_from_starter(lab, workspace.attempt(lab), "yours")
+    assert diff_from_starter(lab, workspace.attempt(lab), "yours", starter=workspace.starter(lab)) == []
+    workspace.reset(lab)
+    assert (workspace.starter(lab) / "policy.py").read_text() == "another starter\n"
+    shutil.rmtree(workspace.starter(lab))
+    assert workspace.starter(lab) == upgraded
 
 
 @pytest.mark.parametrize("verb", ["start", "reset"])
