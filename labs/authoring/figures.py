@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import tempfile
 from pathlib import Path
-from types import ModuleType
 
+from labs.authoring.lab_module import load_module
 from labs.grading.catalog import Lab
 from labs.learner.lesson import lesson_file
 
@@ -28,7 +27,7 @@ def make_figures(lab: Lab) -> list[Path]:
 
     The old figures stay until all new ones are made. Raises FiguresError, and whatever the lab's code raises.
     """
-    function = getattr(_load(lab), "figures", None)
+    function = getattr(load_module(lab.folder / "figures.py"), "figures", None)
     if not callable(function):
         raise FiguresError(f"{lab.name}/figures.py has no function figures(out: Path).")
     target = lesson_file(lab).parent / "figures"
@@ -50,13 +49,3 @@ def _refuse_what_is_no_figure(lab: Lab, made: list[Path]) -> None:
         if not path.name.startswith(f"{lab.id}_"):
             # the folder is shared by the chapter's labs, so a bare name would overwrite a neighbour's
             raise FiguresError(f"{lab.name}/figures.py wrote {path.name}; a figure's name begins with {lab.id}_.")
-
-
-def _load(lab: Lab) -> ModuleType:
-    path = lab.folder / "figures.py"
-    spec = importlib.util.spec_from_file_location(f"labs.{lab.name}.figures", path)
-    if spec is None or spec.loader is None:
-        raise FiguresError(f"{path} cannot be imported.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

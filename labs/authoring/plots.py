@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 
+from labs.authoring.lab_module import load_module
 from labs.grading.catalog import Lab
 
 BROKEN, MENDED, REFERENCE = "#b3402a", "#4d6b2f", "#8a9294"  # the colours of docs/assets/site.css
@@ -52,16 +52,7 @@ def smooth(values: list[float], window: int = 9) -> list[float]:
 
 def broken_and_mended(lab: Lab) -> dict[str, ModuleType]:
     """The lab's policy.py as shipped and as solved, by the names the figures use."""
-    return {"as shipped": _load(lab.folder / "policy.py"), "mended": _load(lab.solution / "policy.py")}
+    return {"as shipped": load_module(lab.folder / "policy.py"), "mended": load_module(lab.solution / "policy.py")}
 
 
 COLOURS = {"as shipped": BROKEN, "mended": MENDED}
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"figures_of_{path.parent.parent.name}_{path.parent.name}", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} cannot be imported.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

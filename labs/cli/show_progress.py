@@ -64,7 +64,7 @@ def _row(lab: Lab, done: LabProgress) -> list[Text]:
     earned = xp_for(lab, done)
     return [
         Text(f" {sign} {lab.id}", style=style),
-        Text(lab.title),
+        Text(lab.title, no_wrap=True, overflow="ellipsis"),  # a narrow terminal keeps a lab on its line
         Text(str(done.grades)),
         Text(str(done.hints)),
         Text(took),

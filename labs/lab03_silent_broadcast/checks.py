@@ -179,6 +179,30 @@ def recognise_expanded(evidence: Mapping[str, Any]) -> bool:
 
 
 @wrong_fix(
+    "weights_against_every_frame",
+    says="Each command meets its own target now. Then a column of errors (B, 1) is multiplied by a row of weights (B,): the same mistake, one line further down.",
+)
+def recognise_weights_of_every_frame(evidence: Mapping[str, Any]) -> bool:
+    return "every weight" in evidence["test_loss_equals_the_reference/formula"]
+
+
+@wrong_fix(
+    "weights_dropped",
+    says="The pairing is right, but the weights are gone: a frame in which the expert stays open counts one and a half times.",
+)
+def recognise_no_weights(evidence: Mapping[str, Any]) -> bool:
+    return evidence["test_loss_equals_the_reference/formula"] == "no weights"
+
+
+@wrong_fix(
+    "divided_by_the_weights",
+    says="The pairing is right, but this divides by the sum of the weights, not by the number of frames: a frame's loss now depends on its neighbours' weights.",
+)
+def recognise_division(evidence: Mapping[str, Any]) -> bool:
+    return evidence["test_loss_equals_the_reference/formula"] == "divided by the weights"
+
+
+@wrong_fix(
     "louder_gripper",
     says="This makes the same mistake louder: the gripper's loss grew by a factor, and still compares every pair of frames.",
 )
@@ -215,6 +239,9 @@ def formula(measured: float, command: Tensor, target: Tensor) -> str:
         "the two means": float((weight * (command.mean() - target.mean()) ** 2).mean()),
         "each frame against the mean target": float((weight * (command - target.mean()) ** 2).mean()),
         "the first command against every target": float((weight * (command[0] - target) ** 2).mean()),
+        "each error under every weight": float((weight * ((command - target) ** 2)[:, None]).mean()),
+        "no weights": float(((command - target) ** 2).mean()),
+        "divided by the weights": float((weight * (command - target) ** 2).sum() / weight.sum()),
     }
     for name, value in candidates.items():
         if abs(measured - value) <= 1e-4 * abs(value) + 1e-5:
