@@ -1,5 +1,5 @@
 # refused_by: test_loss_equals_the_reference
-# why: The pairing is right; dividing by the sum of the weights makes a frame's loss depend on the weights of its neighbours.
+# why: The pairing is right; dividing by the weights' sum makes a frame's loss depend on its neighbours' weights.
 """A policy whose gripper has a head of its own.
 
 In the base policy every step of a chunk carries a gripper command. But a grasp is one decision, so here it is taken

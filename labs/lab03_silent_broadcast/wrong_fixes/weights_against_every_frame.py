@@ -1,5 +1,5 @@
 # refused_by: test_loss_equals_the_reference
-# why: Command and target meet frame by frame now, but a column of errors times a row of weights is again one value for every pair.
+# why: The pairing is right; then a column of errors times a row of weights is again a value for every pair.
 """A policy whose gripper has a head of its own.
 
 In the base policy every step of a chunk carries a gripper command. But a grasp is one decision, so here it is taken
