@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,7 @@ class LoopListener(Protocol):
     def before_scale(self, losses: list[Tensor]) -> None: ...
     def after_scale(self) -> None: ...
     def before_step(self, optimizer: Optimizer, number: int, has_closure: bool) -> None: ...
+    def closure_ended(self, optimizer: Optimizer, number: int) -> None: ...
     def after_step(self, optimizer: Optimizer, number: int, has_closure: bool) -> None: ...
     def step_skipped(self) -> None: ...
 
@@ -145,9 +147,29 @@ class LoopEvents:
         if (number := self._number(optimizer)) is not None:
             self._note("zero_grad", (number,))
 
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if (number := self._number(optimizer)) is not None and not self._is_paused():
-            self.listener.before_step(optimizer, number, _closure(args, kwargs))
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """With a closure, what step() is given instead: the same closure, which also tells when it has ended."""
+        if (number := self._number(optimizer)) is None or self._is_paused():
+            return None
+        has_closure = _closure(args, kwargs)
+        self.listener.before_step(optimizer, number, has_closure)
+
+        def told(given: Any) -> Any:
+            return self._telling(given, optimizer, number) if callable(given) else given
+
+        if not has_closure:
+            return None
+        given = {**kwargs, "closure": told(kwargs["closure"])} if "closure" in kwargs else kwargs
+        return (*args[:1], *map(told, args[1:])), given
+
+    def _telling(self, closure: Callable[..., Any], optimizer: Optimizer, number: int) -> Callable[..., Any]:
+        @functools.wraps(closure)
+        def telling(*args: Any, **kwargs: Any) -> Any:
+            result = closure(*args, **kwargs)
+            self.listener.closure_ended(optimizer, number)
+            return result
+
+        return telling
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if (number := self._number(optimizer)) is None or self._is_paused():

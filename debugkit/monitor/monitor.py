@@ -74,6 +74,7 @@ class Monitor:
         self._replays = 0
         self._scaled = False
         self._looked = 0  # steps that were looked at
+        self._closures = 0  # how often the running optimizer.step() has called its closure
         self.failed = ""  # the first failure of the tool itself, in one sentence
         self._named: dict[int, str] = {}
         self._named_for: set[tuple[int, int]] = set()
@@ -184,16 +185,27 @@ class Monitor:
 
     def before_step(self, optimizer: Optimizer, number: int, has_closure: bool) -> None:
         self.loop_operations.disarm()
+        self._closures = 0
         if not has_closure:
-            self._examine(optimizer, number)
+            self._before_update(optimizer, number)
+
+    def closure_ended(self, optimizer: Optimizer, number: int) -> None:
+        """Forward and backward ran inside the step. After the first time, the parameters still are what they were."""
+        self._closures += 1
+        if self._closures == 1:
+            self.loop_operations.disarm()
+            self._before_update(optimizer, number)
+
+    def _before_update(self, optimizer: Optimizer, number: int) -> None:
+        self._examine(optimizer, number)
         if self.active:
             norms = self.observations.get(GradientNorms)
-            if isinstance(norms, GradientNorms) and not has_closure:
+            if isinstance(norms, GradientNorms):
                 self.stations.norms_read(optimizer, norms)
             self.stations.before_step(optimizer)
 
     def after_step(self, optimizer: Optimizer, number: int, has_closure: bool) -> None:
-        if has_closure:  # forward and backward ran inside the step
+        if has_closure and self._closures != 1:  # LBFGS runs it several times, and changes the parameters in between
             self._examine(optimizer, number)
         self._modes.note(self.hooks, self.step)
         if self.active:
