@@ -1,7 +1,8 @@
 """What the site builds by itself: the navigation of lessons and rules, a lesson's facts, and tables of what exists.
 
 mkdocs calls these functions (`hooks:` in mkdocs.yml). A page asks for a list with a comment on a line of its own:
-`<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- symptoms: silent -->`, `<!-- instruments -->`.
+`<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- checklists: shapes -->`, `<!-- symptoms: silent -->`,
+`<!-- instruments -->`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from debugkit.registry import all_rules
 from labs.grading.catalog import Lab, all_labs
 
 INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
-_ASKED = re.compile(r"^<!-- (labs|rules|symptoms): (\w+) -->$", re.MULTILINE)
+_ASKED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
 _NOT_WRITTEN = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*(?:lessons/\w+/\d\d_\w+|debugkit/rules/dk\d{3}_\w+)\.md)\)")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 
@@ -118,4 +119,9 @@ def _table(kind: str, what: str, path: str) -> str:
         )
     if kind == "labs":
         return _tables.labs_list([lab for lab in all_labs() if what in ("all", lab.chapter)], to_docs)
+    if kind == "checklists":
+        one = None if what == "all" else what
+        return _tables.checklist_blocks(
+            all_labs(), all_rules(), to_docs, chapter=one, heading="##" if one is None else "###"
+        )
     return _tables.rules_list([rule for rule in all_rules() if what in ("all", rule.family)], to_docs)

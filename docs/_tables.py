@@ -39,6 +39,25 @@ class Sign:
     rules: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Item:
+    """One line of a checklist: what to know or do, and the labs, rules and instruments for it."""
+
+    topic: str
+    labs: tuple[str, ...]
+    rules: tuple[str, ...]
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """A title, a sentence, and items."""
+
+    title: str
+    about: str
+    items: tuple[Item, ...]
+
+
 def chapters() -> tuple[Chapter, ...]:
     """The ten chapters in the order of the taxonomy."""
     return tuple(Chapter(name, **facts) for name, facts in tomllib.loads(_read("_chapters.toml")).items())
@@ -93,6 +112,39 @@ def symptom_index(labs: Iterable[Lab], rules: Iterable[Rule], *, loud: bool, to_
     return "\n\n".join(blocks)
 
 
+def checklists() -> tuple[Checklist, ...]:
+    """The five checklists, in the order of the page."""
+    return tuple(
+        Checklist(
+            entry["title"],
+            entry["about"],
+            tuple(
+                Item(item["topic"], *(tuple(item.get(key, ())) for key in ("labs", "rules", "tools")))
+                for item in entry["items"]
+            ),
+        )
+        for entry in tomllib.loads(_read("_checklists.toml"))["checklist"]
+    )
+
+
+def checklist_blocks(
+    labs: Iterable[Lab], rules: Iterable[Rule], to_docs: str, *, chapter: str | None = None, heading: str = "##"
+) -> str:
+    """Every checklist with its items, or those items that labs of one chapter teach."""
+    by_id, by_code = {lab.id: lab for lab in labs}, {rule.code: rule for rule in rules}
+    blocks = []
+    for checklist in checklists():
+        items = [
+            _item(item, by_id, by_code, to_docs)
+            for item in checklist.items
+            if chapter is None or any(by_id[number].chapter == chapter for number in item.labs if number in by_id)
+        ]
+        if items:
+            lead = f"{checklist.about}\n\n" if chapter is None else ""
+            blocks.append(f"{heading} {checklist.title}\n\n{lead}" + "\n".join(items))
+    return "\n\n".join(blocks)
+
+
 def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
     """The facts under a lesson's failure: what it takes, and the commands. `titles`: each lab's title by its id."""
     codes = {rule.code: rule for rule in rules}
@@ -134,6 +186,13 @@ def _sign_block(sign: Sign, labs: Sequence[Lab], rules: Sequence[Rule], to_docs:
     if rules:
         lines.append("- Rules: " + " · ".join(f"{_rule_link(rule, to_docs)} {rule.name}" for rule in rules))
     return "\n".join(lines)
+
+
+def _item(item: Item, labs: dict[str, Lab], rules: dict[str, Rule], to_docs: str) -> str:
+    there = [_lesson_link(labs[number], to_docs, numbered=True) for number in item.labs if number in labs]
+    there += [_rule_link(rules[code], to_docs) for code in item.rules if code in rules]
+    there += [f"[`{tool}`]({to_docs}debugkit/api.md#debugkit.instruments.{tool}.{tool})" for tool in item.tools]
+    return f"- {item.topic}\n\n    " + (" · ".join(there) or "not written yet") + "\n"
 
 
 def _lesson_link(lab: Lab, to_docs: str, *, numbered: bool = False) -> str:

@@ -132,7 +132,8 @@ def load(folder: Path) -> Lab:
 @functools.cache
 def all_labs() -> tuple[Lab, ...]:
     """Every lab, in the order of the curriculum. Raises CatalogError."""
-    return tuple(load(folder) for folder in sorted(LABS_ROOT.glob("lab[0-9][0-9]_*")) if folder.is_dir())
+    # A folder without lab.toml is not a lab yet: while it is being written, the others stay usable.
+    return tuple(load(path.parent) for path in sorted(LABS_ROOT.glob("lab[0-9][0-9]_*/lab.toml")))
 
 
 def find(number: str) -> Lab:
