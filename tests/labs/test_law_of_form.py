@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import labs
 from labs.authoring.content_hash import content_hash
 from labs.authoring.law_of_form import breaches_of_form
 from labs.authoring.verified import why_not_verified, write_verified
@@ -139,3 +140,9 @@ def _lesson(root: Path) -> Path:
 
 def _append(path: Path, text: str) -> None:
     path.write_text(path.read_text() + text)
+
+
+def test_every_lab_folder_has_its_facts() -> None:
+    shipped = Path(labs.__file__).parent
+    bare = [folder.name for folder in shipped.glob("lab[0-9][0-9]_*") if not (folder / "lab.toml").is_file()]
+    assert not bare, f"without lab.toml: {', '.join(sorted(bare))}"
