@@ -1,0 +1,109 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labs.vla.dataset import batches, observation_batch
+from labs.vla.policy import PolicyConfig
+from labs.vla.tabletop import Tabletop, stack_observations
+from labs.vla.training import fit, overfit
+
+BATCH_SIZE = 32
+SHOWN_STEPS = 4
+
+
+def there_and_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor) -> dict[str, Tensor]:
+    """With the bounds of `demonstrated` (N, H, A): `action` (M, A) normalised, and brought back."""
+    normaliser = learner.policy.RangeNormaliser(action.shape[-1])
+    normaliser.fit(demonstrated, action_is_pad)
+    normalised = normaliser.normalise(action)
+    return {"normalised": normalised, "returned": normaliser.unnormalise(normalised)}
+
+
+def brought_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, normalised: Tensor) -> Tensor:
+    """With the bounds of `demonstrated` (N, H, A): what `unnormalise` makes of `normalised` (M, A)."""
+    normaliser = learner.policy.RangeNormaliser(normalised.shape[-1])
+    normaliser.fit(demonstrated, action_is_pad)
+    return normaliser.unnormalise(normalised)
+
+
+def loss_and_parts(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """The loss of a fresh policy with the batch's bounds, its head's output and normalised target, (B, H, A) each, and
+    the norm of every parameter's gradient (-1 where there is none)."""
+    policy = _policy(learner, batch, seed)
+    with _outputs_of(policy.head) as outputs:
+        loss = policy(**batch).loss
+    loss.backward()
+    return {
+        "loss": loss.detach(),
+        "head": outputs[0],
+        "target": policy.normaliser.normalise(batch["action"]),
+        "gradients": {
+            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
+            for name, parameter in policy.named_parameters()
+        },
+    }
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy with the batch's bounds predicts in evaluation mode, (B, H, A)."""
+    return _policy(learner, batch, seed).eval().predict(batch)
+
+
+def overfitted(learner: Any, seed: int, steps: int) -> dict[str, Any]:
+    """Losses of training on one batch of the wrist robot's demonstrations, the chunk then predicted, and the wanted."""
+    frames = learner.policy.wrist_demonstrations(256, seed)
+    policy = learner.policy.build_policy(frames, seed)
+    batch = next(batches(frames, BATCH_SIZE, steps=1, seed=seed))
+    losses = overfit(policy, batch, steps, seed=seed)
+    return {"losses": losses, "action": policy.predict(batch), "wanted": batch["action"]}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy and a batch of demonstrations."""
+    frames = learner.policy.wrist_demonstrations(512, seed=21)
+    policy = learner.policy.build_policy(frames, 0)
+    batch = next(batches(frames, BATCH_SIZE, steps=1, seed=21))
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
+    return {"model": policy, "batch": batch, "optimizer": optimizer}
+
+
+def symptom(learner: Any) -> None:
+    """Trains the wrist robot's policy for a few steps and hands it to the robot: what `lab run 21` shows."""
+    frames = learner.policy.wrist_demonstrations(2000, seed=21)
+    policy = learner.policy.build_policy(frames, 21)
+    print("Fine-tuning WristPolicy from the base: dx, dy, wrist, gripper\n\n  step    loss   weights that are NaN")
+
+    def report(step: int, loss: float) -> None:
+        if step < SHOWN_STEPS or step % 20 == 19:
+            numbers = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+            print(f"  {step:4d}  {loss:6.3f}   {int(numbers.isnan().sum()):,} of {numbers.numel():,}", flush=True)
+
+    fit(policy, frames, steps=40, seed=21, batch_size=BATCH_SIZE, on_step=report)
+    observation, _ = Tabletop().reset(seed=10_000)
+    [first, *_] = policy.predict(observation_batch(**stack_observations([observation])))[0]
+    print("\nThe first action on the robot:")
+    for name, value in zip(learner.policy.DIMENSIONS, first.tolist(), strict=True):
+        print(f"  {name:<8} {value:7.3f}")
+
+
+def _policy(learner: Any, batch: dict[str, Tensor], seed: int) -> Any:
+    policy = learner.policy.WristPolicy.from_base(PolicyConfig(action_dim=batch["action"].shape[-1]), seed=seed)
+    policy.normaliser.fit(batch["action"], batch["action_is_pad"])
+    return policy
+
+
+@contextmanager
+def _outputs_of(module: Any) -> Iterator[list[Tensor]]:
+    outputs: list[Tensor] = []
+    handle = module.register_forward_hook(lambda _, __, output: outputs.append(output.detach().clone()))
+    try:
+        yield outputs
+    finally:
+        handle.remove()
