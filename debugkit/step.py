@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from debugkit.distributed.wrappers import without_communication
 from debugkit.finding import NotExamined
 from debugkit.frames import raising_line
 from debugkit.probes import PHASES, Phase, Probe
@@ -96,7 +97,7 @@ def one_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet_eager(model: nn.Module) -> Iterator[None]:
-    """Gradients on, warnings silent, compiled modules run eagerly: how debugkit runs a subject's code.
+    """Gradients on, warnings silent, compiled modules eager, other ranks not involved: how a subject's code is run.
 
     Warnings are the real run's to show; under `-W error` one would end the step before a rule could explain it.
     """
@@ -105,6 +106,7 @@ def quiet_eager(model: nn.Module) -> Iterator[None]:
         warnings.simplefilter("ignore")
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
+        stack.enter_context(without_communication(model))
         if any(_is_compiled(module) for module in model.modules()):
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -1,0 +1,57 @@
+"""The modules that make several processes train one model, and how to run such a model in one process alone."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+_FSDP_INNER = "_fsdp_wrapped_module"
+
+
+def is_distributed() -> bool:
+    """Whether this process has joined a process group."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def wrapper_types() -> tuple[type[nn.Module], ...]:
+    """DistributedDataParallel, and FullyShardedDataParallel if the program has imported it."""
+    fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
+    return (DistributedDataParallel,) if fsdp is None else (DistributedDataParallel, fsdp)
+
+
+def wrapped_module(wrapper: nn.Module) -> nn.Module:
+    """The module inside, which computes the same and tells no other rank."""
+    return wrapper.get_submodule("module" if isinstance(wrapper, DistributedDataParallel) else _FSDP_INNER)
+
+
+def wrappers_of(model: nn.Module) -> list[nn.Module]:
+    """The outermost wrappers of `model` or of its parts, whether `model` holds them or is what they hold."""
+    kinds = wrapper_types()
+    found = [module for module in model.modules() if isinstance(module, kinds)]
+    if not found and is_distributed():
+        parts = set(map(id, model.modules()))
+        # By type() and not isinstance(): asking a lazy proxy for its class can make it load something.
+        alive = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+        found = [each for each in alive if "_modules" in vars(each) and id(wrapped_module(each)) in parts]
+    inside = {id(part) for wrapper in found for part in wrapper.modules() if part is not wrapper}
+    return [wrapper for wrapper in found if id(wrapper) not in inside]
+
+
+@contextlib.contextmanager
+def without_communication(model: nn.Module) -> Iterator[None]:
+    """Passes inside exchange nothing with other ranks, so that one rank may run them alone and DDP keeps no trace."""
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            if isinstance(module, DistributedDataParallel):
+                stack.enter_context(module.no_sync())
+                # Else it would broadcast its buffers, and count the first backward of a static graph.
+                for name in ("require_forward_param_sync", "static_graph"):
+                    stack.callback(setattr, module, name, getattr(module, name))
+                    setattr(module, name, False)
+        yield

@@ -1,0 +1,76 @@
+"""A process group for a fixture: of this process alone, or with a second one that trains beside it.
+
+The second rank is a fork, which costs milliseconds where a fresh interpreter costs seconds. It is killed by its own
+alarm if it hangs, and its time-outs are a few seconds, so that nothing here can wait for long.
+"""
+
+import gc
+import os
+import signal
+import tempfile
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch._dynamo  # DistributedDataParallel imports it: once, before the fork
+import torch.distributed as dist
+
+LIMIT_S = 40
+
+
+def alone():
+    """Join a group of one rank; `leave` it after."""
+    leave()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def leave():
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def two_ranks(prepare, train_beside, timeout_s=20):
+    """Rank 0's `prepare()`, and a function that waits for rank 1 and says how it ended.
+
+    Rank 1 runs `train_beside(*prepare())` and exits.
+    """
+    leave()
+    gc.collect()  # here, where their threads are: in the fork, freeing an earlier group would wait for ever
+    folder = Path(tempfile.mkdtemp())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # forking a process that has threads: it runs on one
+        child = os.fork()
+    rank = 1 if child == 0 else 0
+    if rank == 1:
+        signal.alarm(LIMIT_S)
+        gc.freeze()
+        torch.set_num_threads(1)
+    try:
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=2,
+            timeout=timedelta(seconds=timeout_s),
+        )
+        prepared = prepare()
+        if rank == 1:
+            train_beside(*prepared)
+            dist.destroy_process_group()
+            os._exit(0)
+    except BaseException:
+        if rank == 1:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os.kill(child, signal.SIGKILL)
+        raise
+
+    def join():
+        leave()
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    return prepared, join
