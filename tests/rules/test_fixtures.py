@@ -1,9 +1,10 @@
 """Every rule against its fixtures: `dkNNN/fires.py` must be found, with its place; `dkNNN/silent.py` must not.
 
-A fixture is a function without arguments that returns check()'s arguments as a dict: `model`, `batch`, `loss_fn`… Two
-more keys may be there:
+A fixture is a function without arguments that returns check()'s arguments as a dict: `model`, `batch`, `loss_fn`… More
+keys may be there:
 
 - `loop`: a function `loop(model, optimizer)` that trains; the fixture then runs under `debugkit.watch` and not `check`.
+- `config`: alone, check_config()'s arguments; the fixture then is a Hydra configuration, its files beside it.
 - `expect`: a dict of what must hold of the finding: `module`, `parameter`, `severity`, `message` (a part of it),
 `count`;
   in a silent fixture, `not_examined`: a part of the reason why the rule stood aside.
@@ -94,7 +95,12 @@ def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
     arguments = program()
     expect = arguments.pop("expect", {})
     loop = arguments.pop("loop", None)
-    if loop is not None:
+    config = arguments.pop("config", None)
+    if config is not None:
+        from debugkit.integrations.hydra import check_config
+
+        report = check_config(**config, select=code)
+    elif loop is not None:
         model, optimizer = arguments["model"], arguments.get("optimizer")
         with debugkit.watch(model, optimizer, on_finding="log", select=code) as run:
             loop(model, optimizer)

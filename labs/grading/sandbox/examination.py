@@ -1,4 +1,4 @@
-"""Runs debugkit on a lab's `subject()`, in the child: a pre-flight check, then the subject's own loop under watch()."""
+"""Runs debugkit on a lab's `subject()`, in the child: a pre-flight check, its loop under watch(), its configuration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,30 @@ def examine(subject: dict[str, Any]) -> dict[str, Any]:
 
     `failure` is the exception that ended the observed step or else the loop, in one sentence; None if both ran through.
 
-    `subject` holds `debugkit.check`'s arguments, and optionally `loop`, a callable that trains a few steps.
+    `subject` holds `debugkit.check`'s arguments, and optionally `loop`, a callable that trains a few steps, and
+    `config`, the arguments of `debugkit.integrations.hydra.check_config`, with or without a model beside it.
     """
+    arguments = dict(subject)
+    config = arguments.pop("config", None)
+    if config is None:
+        return _of_the_model(arguments)
+    configured = _of_the_configuration(config)
+    if not arguments:
+        return configured
+    report = _of_the_model(arguments)
+    return {**merge(report, configured), "failure": report["failure"] or configured["failure"]}
+
+
+def _of_the_configuration(config: dict[str, Any]) -> dict[str, Any]:
+    from debugkit.integrations.hydra import check_config
+
+    report = check_config(**config)
+    return {**_plain(report), "failure": report.failure}
+
+
+def _of_the_model(arguments: dict[str, Any]) -> dict[str, Any]:
     import debugkit
 
-    arguments = dict(subject)
     loop = arguments.pop("loop", None)
     checked = debugkit.check(**arguments)
     report = {**_plain(checked), "failure": checked.failure}

@@ -1,0 +1,40 @@
+"""A lab's `subject()` may hold a configuration: `lab diagnose` then judges it by debugkit's rules about Hydra."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from labs.grading.sandbox.examination import examine
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, object]:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "config.yaml").write_text("defaults: [_self_, train: base]\ntrain: {batch_size: 64}\n")
+    (tmp_path / "train" / "base.yaml").write_text("batch_size: 16\n")
+    return {"config_dir": tmp_path, "directories": {"logs": "logs"}, "run_dir": "/runs/1"}
+
+
+def test_a_configuration_alone_is_examined(config: dict[str, object]) -> None:
+    report = examine({"config": config})
+    assert {finding["code"] for finding in report["findings"]} == {"DK901", "DK904"}
+    assert report["failure"] is None
+
+
+def test_a_configuration_beside_a_model_adds_to_its_report(config: dict[str, object]) -> None:
+    model = nn.Linear(4, 1)
+    subject = {"model": model, "batch": torch.zeros(2, 4), "loss_fn": lambda model, batch: model(batch).square().mean()}
+    report = examine({**subject, "config": config})
+    assert {"DK901", "DK904"} <= {finding["code"] for finding in report["findings"]}
+    assert {"DK105", "DK903"} <= set(report["examined"])
+    assert not {"DK901", "DK903"} & {entry["code"] for entry in report["not_examined"]}
+
+
+def test_a_configuration_that_hydra_refuses_is_a_failure(config: dict[str, object]) -> None:
+    assert (
+        "Could not override 'train.typo'" in examine({"config": {**config, "overrides": ["train.typo=1"]}})["failure"]
+    )
