@@ -1,0 +1,173 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from labs.vla.dataset import batches, demonstrations
+
+BATCH_SIZE, STEPS, LOOKED_AT = 16, 80, (0, 50)
+SEED = 16
+
+
+def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """After one backward: the gradient norm of each of the head's layers, and of every parameter (-1 without one)."""
+    policy = learner.policy.DeepHeadPolicy.from_base(seed=seed)
+    policy(**batch).loss.backward()
+    return {
+        "layers": [_gradient_norm(layer) for layer in policy.head.layers],
+        "parameters": {
+            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
+            for name, parameter in policy.named_parameters()
+        },
+    }
+
+
+def slopes(learner: Any, feature: Tensor, target: Tensor, seed: int) -> dict[str, list[float]]:
+    """For each layer, in float64: the norm of its weights' gradient, and how steeply the loss rises along it."""
+    head = learner.policy.DeepHeadPolicy.from_base(seed=seed).head.double()
+    feature, target = feature.double(), target.double()
+    is_pad = torch.zeros(target.shape[:2], dtype=torch.bool)
+    head.loss(feature, target, is_pad).backward()
+    norms, rises, step = [], [], 1e-4
+    for layer in head.layers:
+        weights = [weight for weight in layer.parameters() if weight.dim() == 2 and weight.grad is not None]
+        norm = math.sqrt(sum(float(weight.grad.square().sum()) for weight in weights))
+        values = []
+        with torch.no_grad():
+            for side in (1, -2):  # there, and twice as far back
+                for weight in weights:
+                    weight += side * step * weight.grad / max(norm, 1e-300)
+                values.append(float(head.loss(feature, target, is_pad)))
+            for weight in weights:
+                weight += step * weight.grad / max(norm, 1e-300)
+        norms.append(norm)
+        rises.append((values[0] - values[1]) / (2 * step))
+    return {"norms": norms, "rises": rises}
+
+
+def build(learner: Any, a: Tensor, b: Tensor, seed: int) -> dict[str, Any]:
+    """How the head is made: its layers, the output for a, b, a + b and 0 in float64, and what is trained."""
+    policy = learner.policy.DeepHeadPolicy.from_base(seed=seed)
+    required = {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
+    head = policy.head.double()
+    a, b = a.double(), b.double()
+    with torch.no_grad():
+        return {
+            "layers": len(head.layers),
+            "weights": [sum(p.dim() == 2 for p in layer.parameters()) for layer in head.layers],
+            "shapes": [list(layer(a).shape) for layer in head.layers],
+            "outputs": [_hidden(head, x) for x in (a, b, a + b, torch.zeros_like(a))],
+            "required": required,
+        }
+
+
+def signal(learner: Any, batch: dict[str, Tensor], seed: int) -> list[float]:
+    """How much the output of each layer varies from frame to frame, for a fresh policy: its std over the batch."""
+    policy = learner.policy.DeepHeadPolicy.from_base(seed=seed).eval()
+    spread: list[float] = []
+    for layer in policy.head.layers:
+        layer.register_forward_hook(lambda _, __, out: spread.append(float(out.std(dim=0).mean())))
+    policy.predict(batch)
+    return spread
+
+
+def first_learning_rate(learner: Any, batch: dict[str, Tensor], seed: int) -> float:
+    """The learning rate of the first step, a twentieth of the peak, as the optimizer has it."""
+    policy = learner.policy.DeepHeadPolicy.from_base(seed=seed)
+    with _norms_of_each_step(policy) as seen:
+        learner.policy.learn_by_heart(policy, batch, steps=1, seed=seed)
+    return seen[0][1] if seen else 0.0
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.DeepHeadPolicy.from_base(seed=seed).eval().predict(batch)
+
+
+def learnt(learner: Any, seed: int) -> dict[str, Any]:
+    """Train on one batch: every loss, and each layer's gradient norm at each step (steps, layers)."""
+    policy, batch = learner.policy.DeepHeadPolicy.from_base(seed=seed), _batch(seed)
+    with _norms_of_each_step(policy) as seen:
+        losses = learner.policy.learn_by_heart(policy, batch, steps=STEPS, seed=seed)
+    return {
+        "losses": losses,
+        "norms": torch.tensor([norms for norms, _ in seen], dtype=torch.float64),
+    }
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy and a batch of demonstrations."""
+    policy = learner.policy.DeepHeadPolicy.from_base(seed=0)
+    batch = next(batches(demonstrations(32, seed=SEED), 32, steps=1, seed=SEED))
+    return {"model": policy, "batch": batch, "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3)}
+
+
+def symptom(learner: Any) -> None:
+    """Has the policy learn sixteen frames by heart, and shows each layer's gradient: what `lab run 16` shows."""
+    policy, batch = learner.policy.DeepHeadPolicy.from_base(seed=SEED), _batch(SEED)
+    print(f"Learning {BATCH_SIZE} frames by heart, {STEPS} steps", flush=True)
+    with _norms_of_each_step(policy) as seen:
+        losses = learner.policy.learn_by_heart(policy, batch, steps=STEPS, seed=SEED)
+    print("\n  step " + "".join(f"{step:8d}" for step in (0, 20, 40, 60, STEPS - 1)))
+    print("  loss " + "".join(f"{losses[step]:8.3f}" for step in (0, 20, 40, 60, STEPS - 1)))
+    expert, policys = (100 * chunk[:4, 0, 0] for chunk in (batch["action"], policy.eval().predict(batch)))
+    print("\nThe first movement along x for four of the frames, in cm")
+    print("  expert" + "".join(f"{value:8.1f}" for value in expert))
+    print("  policy" + "".join(f"{value:8.1f}" for value in policys))
+    print("\nGradient norm of the head's layers; a bar's every second block is a factor of ten")
+    print(" " * 12 + "".join(f"{f'at step {step}':<30}" for step in LOOKED_AT).rstrip())
+    for index in range(len(seen[0][0])):
+        cells = (f"{seen[step][0][index]:9.1e} {_bar(seen[step][0][index]):<17}" for step in LOOKED_AT)
+        print(f"  layers.{index}  " + "   ".join(cells).rstrip())
+
+
+def _bar(norm: float) -> str:
+    """Two blocks for each factor of ten above 1e-8."""
+    return "█" * max(0, round(2 * (math.log10(max(norm, 1e-8)) + 8)))
+
+
+def _batch(seed: int) -> dict[str, Tensor]:
+    return next(batches(demonstrations(2 * BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
+
+
+def _hidden(head: nn.Module, feature: Tensor) -> Tensor:
+    """What leaves the last layer when `feature` (B, D) enters the first one."""
+    seen: list[Tensor] = []
+    handles = (
+        head.layers[0].register_forward_pre_hook(lambda _, __: (feature,)),
+        head.layers[-1].register_forward_hook(lambda _, __, out: seen.append(out.clone())),
+    )
+    head.predict(feature)
+    for handle in handles:
+        handle.remove()
+    return seen[0]
+
+
+def _gradient_norm(layer: nn.Module) -> float:
+    """Of a layer's weight matrices; 0 where there is none. `clip_grad_norm_` to infinity clips nothing and measures."""
+    weights = [weight for weight in layer.parameters() if weight.dim() == 2 and weight.grad is not None]
+    return float(nn.utils.clip_grad_norm_(weights, math.inf)) if weights else 0.0
+
+
+@contextmanager
+def _norms_of_each_step(policy: Any) -> Iterator[list[tuple[list[float], float]]]:
+    """For each step: the gradient norm of each of the head's layers as the optimizer gets it, and the learning rate."""
+    seen: list[tuple[list[float], float]] = []
+
+    def before(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        rate = max(group["lr"] for group in optimizer.param_groups)
+        seen.append(([_gradient_norm(layer) for layer in policy.head.layers], float(rate)))
+
+    handle = register_optimizer_step_pre_hook(before)
+    try:
+        yield seen
+    finally:
+        handle.remove()
