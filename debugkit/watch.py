@@ -103,6 +103,7 @@ class Run:
         self._unexamined: dict[str, Unexamined] = {}
         self._monitor: Monitor | None = None
         self._stations: ProbeStations | None = None
+        self._missing: Mapping[type, Unexamined] = {}
         self._losses = Losses((), ())
         self._failure: str | None = None
         self._snapshots = SnapshotWriter(Path(snapshot_dir)) if snapshot_dir is not None else None
@@ -183,11 +184,14 @@ class Run:
                 monitor.finish()
                 if self._stations is not None:
                     self._stations.loop_ended(monitor.observations)
+            elif self._stations is not None:
+                self._judge(self._stations.loop_failed(), quietly=True)
             self._judge_run(quietly=error is not None)
         finally:
             self._losses = monitor.losses
             monitor.__exit__(kind, error, at)
             if self._stations is not None:
+                self._missing = self._stations.missing
                 self._stations.close()
             self._monitor = self._stations = self._subject = None  # nothing of the loop outlives it here
 
@@ -227,25 +231,27 @@ class Run:
             if (place := fingerprint(finding)) not in self._findings:
                 self._findings[place] = finding
                 if not quietly:
-                    self._tell(finding)
-
-    def _tell(self, finding: Finding) -> None:
-        if callable(self._on_finding):
-            self._on_finding(finding)
-        elif self._on_finding == "raise" and finding.severity is Severity.ERROR:
-            raise DebugkitError(Report(findings=(finding,), examined=(finding.code,), title=self._title))
-        else:
-            _log.log(_LEVELS[finding.severity], "%s %s: %s", finding.code, finding.name, finding.message)
+                    tell(finding, self._on_finding, self._title)
 
     def _why_not(self, rule: Rule) -> Unexamined:
         if rule.code in self._unexamined:
             return self._unexamined[rule.code]
         if "watch" not in rule.modes:
             return Unexamined(rule.code, "It is examined before training: use debugkit.check().")
-        absent = [kind for kind in rule.needs if self._stations is not None and kind in self._stations.missing]
-        if absent and self._stations is not None:
-            return Unexamined(rule.code, self._stations.missing[absent[0]].why)
+        missing = self._stations.missing if self._stations is not None else self._missing
+        if absent := [kind for kind in rule.needs if kind in missing]:
+            return Unexamined(rule.code, missing[absent[0]].why)
         return Unexamined(rule.code, "The run had no complete step in which it could be seen.")
+
+
+def tell(finding: Finding, on_finding: OnFinding, title: str = "") -> None:
+    """Hand the finding on, raise it or log it, as `on_finding` says. Raises DebugkitError."""
+    if callable(on_finding):
+        on_finding(finding)
+    elif on_finding == "raise" and finding.severity is Severity.ERROR:
+        raise DebugkitError(Report(findings=(finding,), examined=(finding.code,), title=title))
+    else:
+        _log.log(_LEVELS[finding.severity], "%s %s: %s", finding.code, finding.name, finding.message)
 
 
 def chosen_rules(select: str | Sequence[str] | None, ignore: str | Iterable[str] | None) -> tuple[Rule, ...]:

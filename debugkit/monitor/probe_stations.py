@@ -110,6 +110,18 @@ class ProbeStations(StepStations):
             if type(probe).loop_ended is not Probe.loop_ended:
                 self._guarded(probe.yields, lambda probe=probe: self._end_loop(probe, seen))  # type: ignore[misc]
 
+    def loop_failed(self) -> dict[type, object]:
+        """The loop raised: what those probes saw of the broken step who can say so."""
+        seen: dict[type, object] = {}
+        for probe in list(self._attached):
+            if type(probe).loop_failed is not Probe.loop_failed:
+                self._guarded(probe.yields, lambda probe=probe: self._fail_loop(probe, seen))  # type: ignore[misc]
+        return seen
+
+    def _fail_loop(self, probe: Probe[object], seen: dict[type, object]) -> None:
+        probe.loop_failed()
+        self._observe(probe, seen)
+
     def _end_loop(self, probe: Probe[object], seen: dict[type, object]) -> None:
         probe.loop_ended()
         self._observe(probe, seen)

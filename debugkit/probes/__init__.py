@@ -95,6 +95,9 @@ class Probe(Generic[Observed]):
     def loop_ended(self) -> None:
         """The watched loop is over, well: what came after its last step is complete."""
 
+    def loop_failed(self) -> None:
+        """The watched loop raised. Override it if the observation says something of the step that did not end."""
+
     @property
     def observation(self) -> Observed:
         """What was seen, as a frozen dataclass of plain data. Raises NotExamined."""
