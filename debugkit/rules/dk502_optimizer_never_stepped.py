@@ -48,6 +48,7 @@ _REPEATS = 3
     cost="F",
     modes=("watch",),
     needs=(OptimizerEvents,),
+    consequence_of=("DK906",),
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     for number in range(len(seen.labels)):
