@@ -1,0 +1,115 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from debugkit import Declare
+from labs.vla.dataset import batches, demonstrations
+
+TRAINING_STEPS = 100
+BATCH_SIZE = 32
+TRAINED = ("projector.*", "proprioception.*", "language_model.layers.*", "language_model.norm.*", "head.*")
+
+
+def trainable(learner: Any) -> dict[str, bool]:
+    """Which parameters of a fresh policy require a gradient."""
+    return {name: parameter.requires_grad for name, parameter in learner.policy.build_policy(0).named_parameters()}
+
+
+def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> dict[str, Any]:
+    """`steps` of the learner's own training on one batch: every parameter before and after, and the gradients' norms.
+
+    `norms` are those of the last step's gradients, -1 where there is none.
+    """
+    policy = learner.policy.build_policy(seed)
+    optimizer = learner.policy.build_optimizer(policy)
+    before = _values(policy)
+    losses = [learner.policy.train_step(policy, optimizer, batch) for _ in range(steps)]
+    return {
+        "before": before,
+        "after": _values(policy),
+        "losses": torch.tensor(losses),
+        "norms": {
+            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
+            for name, parameter in policy.named_parameters()
+        },
+    }
+
+
+def frozen_by(learner: Any, patterns: list[str], seed: int) -> dict[str, Any]:
+    """What `freeze` does to a policy of which everything trains: what it raised, if so, and what is frozen then."""
+    policy = learner.policy.Policy.from_base(seed=seed)
+    raised, message = None, ""
+    try:
+        learner.policy.freeze(policy, patterns)
+    except Exception as error:  # which one is the check's to judge
+        raised, message = type(error).__name__, str(error)
+    frozen = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
+    return {"raised": raised, "message": message, "frozen": frozen}
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def overfitted(learner: Any, images: Tensor, seed: int, steps: int) -> dict[str, Tensor]:
+    """Train on one batch of demonstrations: the losses (steps,), and the tower's features of `images` after it."""
+    policy = learner.policy.build_policy(seed)
+    optimizer = learner.policy.build_optimizer(policy)
+    batch = next(batches(demonstrations(BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
+    losses = [learner.policy.train_step(policy, optimizer, batch) for _ in range(steps)]
+    return {"losses": torch.tensor(losses), "features": _features(policy, images)}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy, its own optimizer, and what the docstring says trains."""
+    policy = learner.policy.build_policy(0)
+    batch = next(batches(demonstrations(BATCH_SIZE, seed=11), BATCH_SIZE, steps=1, seed=11))
+    return {
+        "model": policy,
+        "batch": batch,
+        "optimizer": learner.policy.build_optimizer(policy),
+        "declare": Declare(trainable=TRAINED, pretrained=True),
+    }
+
+
+def symptom(learner: Any) -> None:
+    """Caches features, trains, and holds the tower against its cache: what `lab run 11` shows."""
+    policy = learner.policy.build_policy(11)
+    optimizer = learner.policy.build_optimizer(policy)
+    frames = demonstrations(256, seed=3)
+    pictures = next(batches(frames, 256, steps=1, seed=3))["pixel_values"]
+    cached, before = _features(policy, pictures), _values(policy)
+    print(f"Features of {len(pictures)} pictures cached; {learner.policy.describe(policy)}\n\n  step    loss")
+    stream = batches(demonstrations(TRAINING_STEPS * BATCH_SIZE, 11), BATCH_SIZE, TRAINING_STEPS, seed=11)
+    for step, batch in enumerate(stream):
+        loss = learner.policy.train_step(policy, optimizer, batch)
+        if step % 25 == 0 or step == TRAINING_STEPS - 1:
+            print(f"  {step:4d}  {loss:6.3f}", flush=True)
+    now = _features(policy, pictures)
+    changed = {name for name, value in _values(policy).items() if not torch.equal(value, before[name])}
+    off = float((now - cached).norm() / (cached - cached.mean(dim=(0, 1))).norm())
+    print("\nThe same pictures again, tower against cache:")
+    print(f"  features that are still bit-equal    {float((now == cached).double().mean()):8.0%}")
+    print(f"  off by, of the features' own spread  {off:8.0%}")
+    print("\nTensors that training changed:")
+    stay = {"vision tower": "vision.", "token embeddings": "language_model.embed_tokens."}
+    for part, prefix in stay.items():
+        names = {name for name in before if name.startswith(prefix)}
+        print(f"  {part:<17} {len(changed & names):2d} of {len(names):2d}   to stay as they were")
+    rest = {name for name in before if not name.startswith(tuple(stay.values()))}
+    print(f"  {'the rest':<17} {len(changed & rest):2d} of {len(rest):2d}   to learn")
+
+
+def _features(policy: Any, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        return policy.eval().vision(pixel_values=images).last_hidden_state
+
+
+def _values(policy: Any) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
