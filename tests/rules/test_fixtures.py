@@ -5,6 +5,7 @@ keys may be there:
 
 - `loop`: a function `loop(model, optimizer)` that trains; the fixture then runs under `debugkit.watch` and not `check`.
 - `config`: alone, check_config()'s arguments; the fixture then is a Hydra configuration, its files beside it.
+- `raises`: the exception that ends the loop, where it does not end well.
 - `expect`: a dict of what must hold of the finding: `module`, `parameter`, `severity`, `message` (a part of it),
 `count`;
   in a silent fixture, `not_examined`: a part of the reason why the rule stood aside.
@@ -14,6 +15,7 @@ In `fires.py` the lines that findings must name end in `# DKNNN` and no finding 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import linecache
@@ -95,6 +97,7 @@ def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
     arguments = program()
     expect = arguments.pop("expect", {})
     loop = arguments.pop("loop", None)
+    raises = arguments.pop("raises", None)
     config = arguments.pop("config", None)
     if config is not None:
         from debugkit.integrations.hydra import check_config
@@ -102,7 +105,8 @@ def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
         report = check_config(**config, select=code)
     elif loop is not None:
         model, optimizer = arguments["model"], arguments.get("optimizer")
-        with debugkit.watch(model, optimizer, on_finding="log", select=code) as run:
+        run = debugkit.watch(model, optimizer, on_finding="log", select=code)
+        with pytest.raises(raises) if raises else contextlib.nullcontext(), run:
             loop(model, optimizer)
         report = run.report
     else:

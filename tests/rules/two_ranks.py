@@ -17,6 +17,7 @@ import torch._dynamo  # DistributedDataParallel imports it: once, before the for
 import torch.distributed as dist
 
 LIMIT_S = 40
+_children = []
 
 
 def alone():
@@ -30,19 +31,30 @@ def leave():
         dist.destroy_process_group()
 
 
+def clean_up():
+    """End what a fixture whose loop raised has left behind."""
+    leave()
+    while _children:
+        child = _children.pop()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def two_ranks(prepare, train_beside, timeout_s=20):
     """Rank 0's `prepare()`, and a function that waits for rank 1 and says how it ended.
 
     Rank 1 runs `train_beside(*prepare())` and exits.
     """
-    leave()
+    clean_up()
     gc.collect()  # here, where their threads are: in the fork, freeing an earlier group would wait for ever
     folder = Path(tempfile.mkdtemp())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # forking a process that has threads: it runs on one
         child = os.fork()
     rank = 1 if child == 0 else 0
-    if rank == 1:
+    if rank == 0:
+        _children.append(child)
+    else:
         signal.alarm(LIMIT_S)
         gc.freeze()
         torch.set_num_threads(1)
@@ -65,12 +77,12 @@ def two_ranks(prepare, train_beside, timeout_s=20):
 
             traceback.print_exc()
             os._exit(1)
-        os.kill(child, signal.SIGKILL)
         raise
 
     def join():
         leave()
         _, status = os.waitpid(child, 0)
+        _children.remove(child)
         return os.waitstatus_to_exitcode(status)
 
     return prepared, join
