@@ -35,6 +35,8 @@ def shuffle_a_modality(subject: Subject) -> ModalityEffects:
     if not tried:
         raise NotExamined("All samples of the batch have the same inputs, so exchanging them changes nothing.")
     before, threshold = floor(subject, output_needed=False)
+    if not bool(before.loss.isfinite().all()):
+        raise NotExamined("The loss is not finite, and nothing moves it: see what makes it so first.")
     effects = []
     for name in tried:
         moved = _difference(before, _shuffled(subject, chosen[name]))

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from debugkit.experiments import experiment
 from debugkit.finding import NotExamined
-from debugkit.observations.short_training import LearningRateTrial, OneBatchTraining, RateTrial
+from debugkit.observations.short_training import LearningRates, LearningRateTrial, OneBatchTraining, RateTrial
 from debugkit.restore import restored, same_randomness
 from debugkit.structure import batch_size, clone_tensors, map_tensors
 from debugkit.subject import Subject
@@ -23,26 +23,31 @@ _LEARNING_STEPS = 36
 _RATES = (1e-2, 1e-3)
 
 
-@experiment(LearningRateTrial, cost=10, requires=("batch", "optimizer"))
-def try_the_learning_rate(subject: Subject) -> LearningRateTrial:
-    """Three steps at the optimizer's own rate; three at another one where the loss does not fall."""
+@experiment(LearningRates, cost=0, requires=("optimizer",))
+def read_the_learning_rates(subject: Subject) -> LearningRates:
+    """The groups that hold something trainable: what they say, without a step."""
     groups = [group for optimizer in subject.optimizers for group in optimizer.param_groups]
     groups = [group for group in groups if any(parameter.requires_grad for parameter in group["params"])]
     if not groups:
         raise NotExamined("The optimizer holds no trainable parameter: see DK103.")
-    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in subject.optimizers):
-        raise NotExamined("LBFGS searches for its rate itself.")
     rates = tuple(float(group["lr"]) for group in groups if "lr" in group)
     if not rates:
         raise NotExamined("The optimizer has no learning rate.")
-    scheduled = any(float(group.get("initial_lr", 0.0)) > 0 for group in groups)
-    if not any(rates):
-        return LearningRateTrial(rates, scheduled, None)
+    return LearningRates(rates, any(float(group.get("initial_lr", 0.0)) > 0 for group in groups))
+
+
+@experiment(LearningRateTrial, cost=10, requires=("batch", "optimizer"))
+def try_the_learning_rate(subject: Subject) -> LearningRateTrial:
+    """Three steps at the optimizer's own rate; three at another one where the loss does not fall."""
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in subject.optimizers):
+        raise NotExamined("LBFGS searches for its rate itself.")
+    if not any(read_the_learning_rates(subject).rates):
+        raise NotExamined("Every learning rate is zero.")
     own = RateTrial(1.0, _with_rates(subject, 1.0))
     factor = _FEWER if _rises(own.losses) else _MORE
     fell = own.losses[-1] < own.losses[0] - 1e-4 * abs(own.losses[0])
     other = None if fell and not _rises(own.losses) else RateTrial(factor, _with_rates(subject, factor))
-    return LearningRateTrial(rates, scheduled, own, other)
+    return LearningRateTrial(own, other)
 
 
 @experiment(OneBatchTraining, cost=36, requires=("batch",))

@@ -14,15 +14,20 @@ class RateTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class LearningRateTrial:
-    """The optimizer's own steps on one batch, with the draws of each step alike."""
+class LearningRates:
+    """What the optimizers' groups say."""
 
     rates: tuple[float, ...]
     """Of each group of each optimizer that holds a trainable parameter."""
     scheduled: bool
     """Whether a scheduler has written an initial rate, so that a warm-up may hold the rate at 0."""
-    own: RateTrial | None
-    """None where every rate is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRateTrial:
+    """The optimizer's own steps on one batch, with the draws of each step alike."""
+
+    own: RateTrial
     other: RateTrial | None = None
     """Another rate, tried where the own one did not lower the loss."""
 

@@ -47,6 +47,7 @@ from debugkit.registry import Context, rule
     cost="6F",
     modes=("check",),
     needs=(ModalityEffects,),
+    consequence_of=("DK109", "DK111"),
 )
 def judge(seen: ModalityEffects, context: Context) -> Iterator[Finding]:
     for effect in seen.inputs:

@@ -44,6 +44,7 @@ from debugkit.registry import Context, rule
     cost="F",
     modes=("check",),
     needs=(NormaliserRoundTrips,),
+    consequence_of=("DK402",),
 )
 def judge(seen: NormaliserRoundTrips, context: Context) -> Iterator[Finding]:
     for trip in seen.pairs:

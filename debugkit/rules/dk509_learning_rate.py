@@ -20,7 +20,7 @@ A loss that rises at first and less than tenfold (Adam's first steps, warm resta
 0; some groups at 0; LBFGS; a loss that neither rate lowers.
 
 ## Cost
-Three training steps and a pass; as much again on a hit.
+Nothing for a rate of 0. Three training steps and a pass for the rest; as much again on a hit.
 
 ## Lesson
 [Lab 55](../../lessons/loop/55_cannot_overfit.md)
@@ -31,8 +31,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from debugkit.finding import Certainty, Finding, Severity
-from debugkit.observations.short_training import LearningRateTrial, RateTrial
+from debugkit.finding import Certainty, Finding, NotExamined, Severity
+from debugkit.observations.short_training import LearningRates, LearningRateTrial, RateTrial
 from debugkit.registry import Context, rule
 
 _EXPLODES = 10.0
@@ -47,10 +47,11 @@ _MUCH = 0.99
     certainty=Certainty.STATISTICAL,
     cost="nS",
     modes=("check",),
-    needs=(LearningRateTrial,),
+    needs=(LearningRates,),
+    uses=(LearningRateTrial,),
     consequence_of=("DK201", "DK202"),
 )
-def judge(seen: LearningRateTrial, context: Context) -> Iterator[Finding]:
+def judge(seen: LearningRates, trial: LearningRateTrial | None, context: Context) -> Iterator[Finding]:
     rates = ", ".join(f"{rate:.3g}" for rate in dict.fromkeys(seen.rates))
     if not any(seen.rates):
         if not seen.scheduled:
@@ -62,23 +63,27 @@ def judge(seen: LearningRateTrial, context: Context) -> Iterator[Finding]:
                 certainty=Certainty.PROOF,
             )
         return
-    if seen.own is None or seen.other is None or not math.isfinite(seen.own.losses[0]):
+    if trial is None:
+        raise NotExamined(
+            f"The rate ({rates}) is not zero; whether the loss falls at it was not tried: select it alone."
+        )
+    if trial.other is None or not math.isfinite(trial.own.losses[0]):
         return
-    start, reached = seen.own.losses[0], seen.own.losses[-1]
-    compared = _compared(seen.own, seen.other, rates)
-    lowered = _lowers(seen.other)
+    start, reached = trial.own.losses[0], trial.own.losses[-1]
+    compared = _compared(trial.own, trial.other, rates)
+    lowered = _lowers(trial.other)
     exploded = not math.isfinite(reached) or reached > _EXPLODES * abs(start)
-    if seen.other.factor < 1 and exploded and lowered < 1.0:
+    if trial.other.factor < 1 and exploded and lowered < 1.0:
         yield context.finding(
             f"At its learning rate ({rates}) the optimizer takes the loss from {start:.3g} to {reached:.3g} in "
-            f"{len(seen.own.losses) - 1} steps; at a hundredth of it the loss falls.",
+            f"{len(trial.own.losses) - 1} steps; at a hundredth of it the loss falls.",
             evidence={**compared, "threshold": _EXPLODES},
             fix="Lower the learning rate, or warm it up.",
         )
-    elif seen.other.factor > 1 and abs(reached - start) <= _NOTHING * abs(start) and lowered <= _MUCH:
+    elif trial.other.factor > 1 and abs(reached - start) <= _NOTHING * abs(start) and lowered <= _MUCH:
         yield context.finding(
-            f"At its learning rate ({rates}) the optimizer leaves the loss at {start:.6g}; at {seen.other.factor:g} "
-            f"times the rate it falls to {seen.other.losses[-1]:.3g}.",
+            f"At its learning rate ({rates}) the optimizer leaves the loss at {start:.6g}; at {trial.other.factor:g} "
+            f"times the rate it falls to {trial.other.losses[-1]:.3g}.",
             evidence={**compared, "threshold": _NOTHING},
             fix="Raise the learning rate.",
         )

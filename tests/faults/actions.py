@@ -20,6 +20,17 @@ def deviation_squared_on_the_way_there(program: Program) -> None:
     statistics.normalize = lambda action: (action - statistics.mean) / statistics.std.square()
 
 
+@fault("DK402", of="policy_that_regresses_chunks", module="action_statistics", also=("DK201", "DK202"))
+def joint_that_never_moved(program: Program) -> None:
+    program.model.action_statistics.std[1] = 0.0
+
+
+@fault("DK405", of="policy_that_says_action_tokens", module="head", says="-0.5 of a bin")
+def left_edges_of_the_bins(program: Program) -> None:
+    head = program.model.head
+    head.decode = lambda tokens: tokens / head.bins * 2 - 1
+
+
 @fault("DK404", of="policy_that_regresses_chunks", says="action")
 def prediction_that_peeks_at_the_demonstration(program: Program) -> None:
     model, predict = program.model, program.model.predict

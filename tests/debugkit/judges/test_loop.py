@@ -14,7 +14,7 @@ from debugkit.finding import Finding, NotExamined, Severity, SourceLine
 from debugkit.observations.accumulated_gradient import AccumulatedGradient
 from debugkit.observations.optimizer_events import EventKind, GradientUse, LoopEvent, OptimizerEvents
 from debugkit.observations.randomness_in_eval import EvalDropout, RandomnessInEval
-from debugkit.observations.short_training import LearningRateTrial, OneBatchTraining, RateTrial
+from debugkit.observations.short_training import LearningRates, LearningRateTrial, OneBatchTraining, RateTrial
 from debugkit.observations.training_mode import ModeAtStep, TrainingModes
 from debugkit.registry import Context, find_rule
 
@@ -29,9 +29,9 @@ LETTERS: dict[str, EventKind] = {
 }
 
 
-def judged(code: str, seen: object, declare: Declare | None = None) -> list[Finding]:
+def judged(code: str, *seen: object, declare: Declare | None = None) -> list[Finding]:
     rule = find_rule(code)
-    return list(rule.judge(seen, Context(rule, declare or Declare(), "watch")))
+    return list(rule.judge(*seen, Context(rule, declare or Declare(), "watch")))
 
 
 def events(cycles: Sequence[str], **clip: object) -> OptimizerEvents:
@@ -127,7 +127,7 @@ def test_accumulation_is_found_exactly_above_the_floor(difference: float, floor:
     seen = AccumulatedGradient(4, 0.9, 1.0, difference, floor, True, "head.weight")
     if coupled:
         with pytest.raises(NotExamined):
-            judged("DK507", seen, Declare(coupled_batch=True))
+            judged("DK507", seen, declare=Declare(coupled_batch=True))
     else:
         assert bool(judged("DK507", seen)) == (difference > floor)
 
@@ -158,10 +158,15 @@ def test_a_curve_that_is_not_finite_is_another_rules_matter(last: float) -> None
 def test_a_rate_is_blamed_only_where_another_one_does_better(
     own: tuple[float, ...], factor: float, other: tuple[float, ...], found: bool
 ) -> None:
-    seen = LearningRateTrial((0.1,), False, RateTrial(1.0, own), RateTrial(factor, other))
-    assert bool(judged("DK509", seen)) == found
+    trial = LearningRateTrial(RateTrial(1.0, own), RateTrial(factor, other))
+    assert bool(judged("DK509", LearningRates((0.1,), False), trial)) == found
+
+
+def test_a_rate_that_was_not_tried_is_said_so() -> None:
+    with pytest.raises(NotExamined, match="was not tried"):
+        judged("DK509", LearningRates((0.1,), False), None)
 
 
 @given(st.booleans())
 def test_a_rate_of_zero_is_found_unless_a_schedule_raises_it(scheduled: bool) -> None:
-    assert bool(judged("DK509", LearningRateTrial((0.0, 0.0), scheduled, None))) != scheduled
+    assert bool(judged("DK509", LearningRates((0.0, 0.0), scheduled), None)) != scheduled
