@@ -20,6 +20,7 @@ from debugkit.finding import Severity
 from debugkit.registry import UnknownCodeError, all_rules, as_json, choose, find_rule
 
 if TYPE_CHECKING:
+    from debugkit.doctor import Line
     from debugkit.report import Report
 
 app = typer.Typer(
@@ -167,14 +168,23 @@ def doctor(
         bool, typer.Option(help="Also start two processes and let them talk to each other.")
     ] = False,
 ) -> None:
-    """Look at the machine: versions, devices, and the settings that change what an error looks like."""
-    from debugkit.doctor import Health, network, surroundings
+    """Take the machine through the eight-row checklist: what each row means, what to type first, what was found."""
+    from debugkit.doctor import Health, checklist, network
 
-    lines = [*surroundings(), *(network() if distributed else ())]
-    for line in lines:
-        _write(f"{line.health.symbol}  {line.what:<24}  {line.seen}")
-        if line.advice:
-            _write(f"   {'':<24}  → {line.advice}")
+    stage = ""
+    lines: list[Line] = []
+    for number, examined in enumerate(checklist(), start=1):
+        row = examined.row
+        if row.stage != stage:
+            stage = row.stage
+            _write(f"\n{stage.upper()}")
+        _write(f"\n{number}  {row.name}\n   seen   {row.sign}\n   first  {row.command}")
+        for line in examined.lines:
+            _write_line(line)
+        lines += examined.lines
+    for line in network() if distributed else ():
+        _write_line(line)
+        lines.append(line)
     raise typer.Exit(1 if any(line.health is Health.BROKEN for line in lines) else 0)
 
 
@@ -235,6 +245,12 @@ def _deliver(report: Report, format: Format, output: Path | None) -> None:
 def _exit_code(report: Report, fail_on: Severity) -> int:
     failing = any(finding.severity.rank <= fail_on.rank for finding in report.findings)
     return int(failing or report.failure is not None)
+
+
+def _write_line(line: Line) -> None:
+    _write(f"{line.health.symbol}  {line.what:<24}  {line.seen}")
+    if line.advice:
+        _write(f"   {'':<24}  → {line.advice}")
 
 
 def _write(text: str) -> None:

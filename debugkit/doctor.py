@@ -1,26 +1,33 @@
-"""`debugkit doctor`: versions, devices, and the settings that decide what an error looks like."""
+"""`debugkit doctor`: what this machine and this environment say to each row of the checklist.
+
+Everything here only reads: versions, the driver, what is switched on in torch, settings that decide what an error
+looks like. What must be started to be known (two processes that talk) is asked for with `--distributed`.
+"""
 
 from __future__ import annotations
 
 import enum
 import importlib.metadata
+import multiprocessing
 import os
 import platform
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-_SETTINGS = {
-    "CUDA_LAUNCH_BLOCKING": "set to 1 to make a CUDA error name the line that caused it",
-    "NCCL_DEBUG": "set to INFO to see what NCCL does before it hangs",
-    "TORCH_DISTRIBUTED_DEBUG": "set to DETAIL to name unused parameters and mismatched collectives",
-    "OMP_NUM_THREADS": "unset: as many threads as cores, in each process",
-}
-_PACKAGES = ("numpy", "transformers", "accelerate", "lightning", "hydra-core", "peft")
+from debugkit.checklist import ROWS, Row
+
+Environment = Mapping[str, str]
+
 _NETWORK_SECONDS = 60
+_LITTLE_SHARED_MEMORY = 1 << 30
+"""Docker gives 64 MiB; a loader's workers hand their batches over through it."""
+_LITTLE_DISK = 5 << 30
 
 
 class Health(enum.Enum):
@@ -46,21 +53,175 @@ class Line:
     advice: str = ""
 
 
-def surroundings(environment: Mapping[str, str] = os.environ) -> Iterator[Line]:
-    """Everything that can be read without starting anything."""
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One row of the checklist with what was found."""
+
+    row: Row
+    lines: tuple[Line, ...]
+
+
+def checklist(environment: Environment = os.environ) -> Iterator[Examined]:
+    """The eight rows, in order, each with what can be read without starting anything."""
+    for row, look in zip(ROWS, _LOOK, strict=True):
+        yield Examined(row, tuple(look(environment)))
+
+
+def surroundings(environment: Environment = os.environ) -> Iterator[Line]:
+    """The lines of all rows."""
+    for examined in checklist(environment):
+        yield from examined.lines
+
+
+def _program(environment: Environment) -> Iterator[Line]:
     yield Line("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    yield Line("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
+    yield Line("torch", str(torch.__version__))
+    for package in ("numpy", "transformers", "accelerate", "lightning", "peft"):
+        yield _package(package)
+    yield _setting(
+        environment, "PYTHONWARNINGS", "set to default to see each warning once; frameworks like to hide them"
+    )
+
+
+def _data(environment: Environment) -> Iterator[Line]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = torch.get_num_threads()
+    seen = f"{threads} in torch, {cores} cores"
+    crowded = "every process starts as many; with workers or ranks they get in each other's way: set OMP_NUM_THREADS."
+    yield Line("threads", seen, *((Health.NOTE, crowded) if threads > cores else ()))
+    yield _setting(environment, "OMP_NUM_THREADS", "unset: as many threads as cores, in each process")
+    yield _start_method()
+    shared = Path("/dev/shm")
+    if shared.is_dir():
+        total = shutil.disk_usage(shared).total
+        advice = "a worker dies with a bus error when it is full: docker run --shm-size=8g, or num_workers=0 to look."
+        little = (Health.NOTE, advice) if total < _LITTLE_SHARED_MEMORY else ()
+        yield Line("shared memory", f"{total / 2**30:.1f} GiB in /dev/shm", *little)
+
+
+def _anomaly(_environment: Environment) -> Iterator[Line]:
+    if torch.is_anomaly_enabled():
+        advice = "it makes every step several times slower: for one debugging run, not for training."
+        yield Line("anomaly mode", "on", Health.NOTE, advice)
+    else:
+        yield Line("anomaly mode", "off; it sees NaN in backward and never Inf")
+    yield Line("default dtype", str(torch.get_default_dtype()).removeprefix("torch."))
+    yield Line("matmul precision", torch.get_float32_matmul_precision())
+
+
+def _repeatable(environment: Environment) -> Iterator[Line]:
+    on = torch.are_deterministic_algorithms_enabled()
+    advice = "torch.use_deterministic_algorithms(True) names the first operation that has no repeatable kernel."
+    yield Line("deterministic", "on" if on else "off", *(() if on else (Health.NOTE, advice)))
+    if torch.backends.cudnn.benchmark:
+        advice = "it picks a convolution by timing, so that two runs may pick differently."
+        yield Line("cuDNN benchmark", "on", Health.NOTE, advice)
+    else:
+        yield Line("cuDNN benchmark", "off")
+    yield _setting(environment, "CUBLAS_WORKSPACE_CONFIG", "set to :4096:8, or deterministic matmuls raise on CUDA")
+    yield _setting(
+        environment, "PYTHONHASHSEED", "set to 0: otherwise sets of strings iterate in another order each run"
+    )
+
+
+def _configuration(environment: Environment) -> Iterator[Line]:
+    yield _package("hydra-core")
+    yield _package("omegaconf")
+    yield _setting(environment, "HYDRA_FULL_ERROR", "set to 1 to see the whole traceback of a Hydra program")
+
+
+def _paths(environment: Environment) -> Iterator[Line]:
+    here = Path.cwd()
+    if os.access(here, os.W_OK):
+        yield Line("working folder", str(here))
+    else:
+        yield Line("working folder", str(here), Health.BROKEN, "it is read-only: relative output paths fail here.")
+    free = shutil.disk_usage(here).free
+    little = (Health.NOTE, "a checkpoint that is cut short loads as a corrupt file.") if free < _LITTLE_DISK else ()
+    yield Line("free disk", f"{free / 2**30:.0f} GiB", *little)
+    yield _setting(environment, "HF_HOME", "unset: pretrained weights go to ~/.cache/huggingface, on every node again")
+
+
+def _gpu(environment: Environment) -> Iterator[Line]:
     yield _accelerator()
+    driver = _driver()
+    if driver is not None:
+        yield driver
     if torch.cuda.is_available():
         yield _cudnn()
-    for package in _PACKAGES:
-        try:
-            yield Line(package, importlib.metadata.version(package))
-        except importlib.metadata.PackageNotFoundError:
-            yield Line(package, "not installed", Health.NOTE)
-    for name, advice in _SETTINGS.items():
-        value = environment.get(name)
-        yield Line(name, value or "not set", Health.FINE if value else Health.NOTE, "" if value else advice)
+    yield _setting(environment, "CUDA_LAUNCH_BLOCKING", "set to 1 to make a CUDA error name the line that caused it")
+    yield _setting(environment, "PYTHONFAULTHANDLER", "set to 1: a segmentation fault prints the Python line it was at")
+
+
+def _processes(environment: Environment) -> Iterator[Line]:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        yield Line("backends", "torch.distributed is not built in", Health.NOTE)
+        return
+    there = {"gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(), "mpi": dist.is_mpi_available()}
+    yield Line("backends", ", ".join(name for name, available in there.items() if available) or "none")
+    launched = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR") if name in environment]
+    yield Line("launched as a rank", ", ".join(f"{name}={environment[name]}" for name in launched) or "no")
+    yield _setting(environment, "NCCL_DEBUG", "set to INFO to see what NCCL does before it hangs")
+    yield _setting(
+        environment, "TORCH_DISTRIBUTED_DEBUG", "set to DETAIL to name unused parameters and mismatched collectives"
+    )
+
+
+_LOOK: tuple[Callable[[Environment], Iterator[Line]], ...] = (
+    _program,
+    _data,
+    _anomaly,
+    _repeatable,
+    _configuration,
+    _paths,
+    _gpu,
+    _processes,
+)
+"""One for each row of the checklist."""
+
+
+def _package(name: str) -> Line:
+    try:
+        return Line(name, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Line(name, "not installed", Health.NOTE)
+
+
+def _setting(environment: Environment, name: str, advice: str) -> Line:
+    value = environment.get(name)
+    return Line(name, value or "not set", Health.FINE if value else Health.NOTE, "" if value else advice)
+
+
+def _start_method() -> Line:
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    method = chosen or multiprocessing.get_all_start_methods()[0]
+    seen = method if chosen else f"{method}, the default here"
+    if method == "fork":
+        advice = (
+            "workers copy the parent as it is: a CUDA context, open files and held locks do not survive that. "
+            "DataLoader(multiprocessing_context='spawn') starts them clean."
+        )
+        return Line("loader start method", seen, Health.NOTE, advice)
+    return Line("loader start method", seen)
+
+
+def _driver() -> Line | None:
+    """What nvidia-smi says; None where there is none to ask."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Line("driver", "nvidia-smi does not answer", Health.BROKEN, "Restart the machine or its driver.")
+    versions = sorted(set(asked.stdout.split()))
+    if asked.returncode != 0 or not versions:
+        last = (asked.stdout or asked.stderr).strip().partition("\n")[0]
+        return Line("driver", last[:120] or "nvidia-smi failed", Health.BROKEN, "The driver's module is not loaded.")
+    return Line("driver", ", ".join(versions))
 
 
 def _accelerator() -> Line:
