@@ -1,0 +1,146 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from debugkit.probes.storage import StorageCounter
+from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import Policy
+from labs.vla.training import fit
+
+BATCH_SIZE = 32
+
+
+def gradients(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor, layout: str = "contiguous") -> dict[str, Any]:
+    """Output and gradients of the gated activation, and what the buffer of the incoming gradient holds afterwards.
+
+    `layout` is how the incoming gradient lies in memory: contiguous, transposed, sliced, or expanded (from its first
+    column; the caller's columns are all alike then).
+    """
+    gate, up = (x.clone().requires_grad_() for x in (gate, up))
+    output = learner.policy.gated_activation(gate, up)
+    buffer = _laid_out(incoming, layout)
+    for_gate, for_up = torch.autograd.grad(output, (gate, up), buffer)
+    return {"output": output.detach(), "gate": for_gate, "up": for_up, "incoming": buffer}
+
+
+def gradients_of_a_residual(
+    learner: Any, gate: Tensor, up: Tensor, skip: Tensor, incoming: Tensor
+) -> dict[str, Tensor]:
+    """Gradients where the output is added to `skip`, as in every transformer block: both are handed one buffer."""
+    gate, up, skip = (x.clone().requires_grad_() for x in (gate, up, skip))
+    output = skip + learner.policy.gated_activation(gate, up)
+    for_gate, for_up, for_skip = torch.autograd.grad(output, (gate, up, skip), incoming.clone())
+    return {"gate": for_gate, "up": for_up, "skip": for_skip}
+
+
+def gradients_of_two_uses(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor) -> dict[str, Tensor]:
+    """Gradients where both forwards run before either backward; all arguments (2, ...), one row for each use."""
+    leaves = [(g.clone().requires_grad_(), u.clone().requires_grad_()) for g, u in zip(gate, up, strict=True)]
+    outputs = [learner.policy.gated_activation(g, u) for g, u in leaves]
+    found = torch.autograd.grad(outputs, [leaf for pair in leaves for leaf in pair], list(incoming.clone()))
+    return {"gate": torch.stack(found[0::2]), "up": torch.stack(found[1::2])}
+
+
+def kept_for_backward(learner: Any, frames: int) -> dict[str, float]:
+    """How many tensors of the gate's size stay alive after a forward: of the activation, and of one whole MLP."""
+    policy = learner.policy.build_policy(0)
+    return _kept(policy, learner.policy.gated_activation, frames)
+
+
+def parameters(learner: Any) -> dict[str, list[int]]:
+    """Names and shapes of the policy's trained parameters."""
+    policy = learner.policy.build_policy(0)
+    return {name: list(p.shape) for name, p in policy.named_parameters() if p.requires_grad}
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def loss_curves(learner: Any, seed: int, steps: int) -> dict[str, Tensor]:
+    """Losses of a short training from one seed on one set of batches, with this policy and with the stock one."""
+    frames = demonstrations(steps * BATCH_SIZE, seed)
+    made = {"memory_saving": learner.policy.build_policy(seed), "stock": Policy.from_base(seed=seed)}
+    return {
+        name: torch.tensor(fit(policy, frames, steps=steps, seed=seed, batch_size=BATCH_SIZE), dtype=torch.float64)
+        for name, policy in made.items()
+    }
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy and a batch of demonstrations."""
+    policy = learner.policy.build_policy(0)
+    batch = next(batches(demonstrations(16, seed=18), 16, steps=1, seed=18))
+    return {"model": policy, "batch": batch, "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3)}
+
+
+def symptom(learner: Any) -> None:
+    """Trains both policies side by side: what `lab run 18` shows."""
+    stock = Policy.from_base(seed=18)
+    kept = _kept(learner.policy.build_policy(18), learner.policy.gated_activation, 32)["mlp"]
+    usual = _kept(stock, lambda gate, up: torch.nn.functional.silu(gate) * up, 32)["mlp"]
+    batch = next(batches(demonstrations(32, seed=18), 32, steps=1, seed=18))
+    same = torch.equal(learner.policy.build_policy(18).eval().predict(batch), stock.eval().predict(batch))
+    print("Every MLP of the language model replaced by the memory-saving one\n")
+    print(f"  kept for backward by one MLP   {kept:.0f} tensors instead of {usual:.0f}")
+    print(f"  predicted actions              {'bit for bit the same' if same else 'not the same'}\n")
+    print("Training both, 40 steps from the same seed on the same batches\n")
+    print("  step      stock   memory-saving   difference")
+    curves = loss_curves(learner, seed=18, steps=40)
+    for step in (0, 1, 2, 5, 10, 20, 30, 39):
+        ours, theirs = (float(curves[name][step]) for name in ("memory_saving", "stock"))
+        print(f"  {step:4d}   {theirs:8.4f}   {ours:13.4f}   {ours - theirs:+10.1e}")
+
+
+def _kept(policy: Any, activation: Any, frames: int) -> dict[str, float]:
+    """Live storage after a forward, without the output and what was there before, in tensors of the gate's size."""
+    mlp = policy.language_model.layers[0].mlp
+    hidden = torch.linspace(-1, 1, frames * 25 * 64).view(frames, 25, 64)
+    with torch.no_grad():
+        size = mlp.gate_proj(hidden).nbytes
+    with _Counted(mlp, hidden) as counted:
+        gate, up = mlp.gate_proj(hidden), mlp.up_proj(hidden)
+        output = activation(gate, up)
+        del gate, up
+        alone = counted() - output.nbytes
+    with _Counted(mlp, hidden) as counted:
+        output = mlp(hidden)
+        whole = counted() - output.nbytes
+    return {"activation": alone / size, "mlp": whole / size}
+
+
+class _Counted:
+    """Counts the bytes of storage that are alive and were not there before."""
+
+    def __init__(self, mlp: Any, hidden: Tensor) -> None:
+        self._counter = StorageCounter()
+        self._counter.hold([*mlp.parameters(), hidden], "parameters")
+        self._before = self._counter.live
+
+    def __enter__(self) -> _Counted:
+        self._counter.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._counter.__exit__(*error)
+
+    def __call__(self) -> int:
+        return self._counter.live - self._before
+
+
+def _laid_out(incoming: Tensor, layout: str) -> Tensor:
+    if layout == "transposed":
+        return incoming.transpose(0, -1).contiguous().transpose(0, -1)
+    if layout == "sliced":
+        wide = incoming.new_full((*incoming.shape[:-1], 2 * incoming.shape[-1]), 7.0)
+        wide[..., ::2] = incoming
+        return wide[..., ::2]
+    if layout == "expanded":
+        return incoming[..., :1].clone().expand_as(incoming)
+    return incoming.clone()
