@@ -14,7 +14,7 @@ from labs.authoring.hollow import hollow
 from labs.authoring.law_of_form import breaches_of_form
 from labs.authoring.law_of_grading import Graded
 from labs.authoring.verified import write_verified
-from labs.authoring.wrong_fix_files import WrongFixFile, as_submission, read_wrong_fixes
+from labs.authoring.wrong_fix_files import WrongFixFile, alternatives, as_submission, read_wrong_fixes
 from labs.grading import diagnose, grade
 from labs.grading.catalog import Lab
 from labs.grading.declarations import KINDS, Declared, Kind
@@ -108,7 +108,7 @@ class _Bench:
         yield from law.judge_right(solution, self.declared)
         yield from law.judge_margin(solution)
         self.result.margins = law.margins(solution)
-        for path in sorted(self.lab.solution.glob("alternative_*.py")):
+        for path in alternatives(self.lab):
             files = as_submission(self.lab, path, self.lab.solution)
             yield from law.judge_right(self._grade_right(path.name, files), self.declared)
 
