@@ -1,0 +1,134 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import OBSERVATION_KEYS
+from labs.vla.training import fit, overfit
+
+BATCH_SIZE = 16
+LEARNING_RATE = 3e-3
+STEPS = 70
+
+
+def loss_and_gradient(learner: Any, logits: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+    """`token_loss` of logits (..., V) and tokens (...), and its gradient with respect to the logits."""
+    asked = logits.clone().requires_grad_()
+    loss = learner.policy.token_loss(asked, tokens)
+    loss.backward()
+    return {"loss": loss.detach(), "gradient": asked.grad}
+
+
+def policy_loss(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Any]:
+    """The loss of a fresh policy whose last layer is `louder` times as large, the logits that the temperature has
+    divided and those it divides (B, H, A, bins), the norms of all gradients (-1 where there is none)."""
+    policy = _loud(learner, seed, louder)
+    raw: list[Tensor] = []
+    given: list[Tensor] = []
+    handles = (
+        policy.head.mlp.register_forward_hook(lambda _, __, output: raw.append(output.detach().clone())),
+        policy.head.register_forward_hook(lambda _, __, output: given.append(output.detach().clone())),
+    )
+    loss = policy(**batch).loss
+    loss.backward()
+    for handle in handles:
+        handle.remove()
+    return {
+        "loss": loss.detach(),
+        "raw": raw[0].view(given[0].shape),
+        "logits": given[0],
+        "gradients": {
+            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
+            for name, parameter in policy.named_parameters()
+        },
+    }
+
+
+def sureness(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Tensor]:
+    """The log-probability (B,) that a fresh policy gives its chunk, and the logits (B, H, A, bins) it is made of."""
+    policy = _loud(learner, seed, louder).eval()
+    with torch.no_grad():
+        logits = policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS}))
+    return {"log_probability": policy.log_probability(batch), "logits": logits}
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def overfitted(learner: Any, seed: int, steps: int) -> list[float]:
+    """Losses of training on one batch, over and over."""
+    policy = learner.policy.build_policy(seed)
+    return overfit(policy, _one_batch(seed), steps, learning_rate=LEARNING_RATE, seed=seed)
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a policy that is already sure of one batch, and that batch."""
+    policy = learner.policy.build_policy(0)
+    frames = demonstrations(BATCH_SIZE, seed=23)
+    # Made sure by torch's own loss: the file's own may not get there.
+    fit(policy, frames, steps=60, seed=23, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, loss_fn=_torch_loss)
+    batch = next(batches(frames, BATCH_SIZE, steps=1, seed=23))
+    return {"model": policy, "batch": batch, "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3)}
+
+
+def symptom(learner: Any) -> None:
+    """Overfits one batch: what `lab run 23` shows."""
+    policy = learner.policy.build_policy(0)
+    losses: list[float] = []
+    print(f"Overfitting one batch of {BATCH_SIZE} frames\n\n  step      loss", flush=True)
+
+    def report(step: int, loss: float) -> None:
+        losses.append(loss)
+        if step % 10 == 0 or step == STEPS - 1 or math.isnan(loss):
+            print(f"  {step:4d}  {loss:8.4f}", flush=True)
+        if math.isnan(loss):
+            raise _NoNumberError
+
+    frames = demonstrations(BATCH_SIZE, seed=23)
+    try:
+        fit(
+            policy,
+            frames,
+            steps=STEPS,
+            seed=23,
+            batch_size=BATCH_SIZE,
+            learning_rate=LEARNING_RATE,
+            on_step=report,
+        )
+    except _NoNumberError:
+        print(f"\nOne step before, the loss was {losses[-2]:.5f}.")
+    weights = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+    sure = policy.log_probability(next(batches(frames, BATCH_SIZE, steps=1, seed=23))).exp().mean()
+    print(f"\nWeights that are NaN: {int(weights.isnan().sum()):,} of {weights.numel():,}")
+    print(f"Mean probability of the chunk it would execute: {sure:.1%}")
+
+
+class _NoNumberError(Exception):
+    """The loss is no number any more."""
+
+
+def _one_batch(seed: int) -> dict[str, Tensor]:
+    return next(batches(demonstrations(BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
+
+
+def _loud(learner: Any, seed: int, louder: float) -> Any:
+    policy = learner.policy.build_policy(seed)
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(louder)
+    return policy
+
+
+def _torch_loss(policy: Any, batch: dict[str, Tensor]) -> Tensor:
+    feature = policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})
+    tokens = policy.head.encode(policy.action_statistics.normalize(batch["action"]))
+    tokens = tokens.masked_fill(batch["action_is_pad"][..., None], -100)
+    return F.cross_entropy(policy.head(feature).flatten(0, 2), tokens.flatten())
