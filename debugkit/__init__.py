@@ -50,6 +50,7 @@ _HOMES = {
         "seed_everything",
         "snapshot_on_failure",
         "watch_shapes",
+        "explain_hang",
     )
 }
 

@@ -165,11 +165,23 @@ def explain(code: Annotated[str, typer.Argument(help="A rule's code or name.")])
 @app.command()
 def doctor(
     distributed: Annotated[
-        bool, typer.Option(help="Also start two processes and let them talk to each other.")
+        bool, typer.Option(help="Let ranks talk to each other: of this machine, or those that a launcher started.")
     ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that ranks wait for each other, with --distributed.")] = 60.0,
 ) -> None:
     """Take the machine through the eight-row checklist: what each row means, what to type first, what was found."""
-    from debugkit.doctor import Health, checklist, network
+    from debugkit.doctor import Health, checklist
+
+    if distributed:
+        from debugkit.distributed.network_test import answers_of_all, is_rank, network, verdict
+
+        if is_rank():  # torchrun has started this: only the ranks' lines, and only once
+            answers = answers_of_all(timeout)
+            for line in answers:
+                _write_line(line)
+            if len(answers) > 1:
+                _write(verdict(answers))
+            raise typer.Exit(1 if any(line.health is Health.BROKEN for line in answers) else 0)
 
     stage = ""
     lines: list[Line] = []
@@ -182,9 +194,14 @@ def doctor(
         for line in examined.lines:
             _write_line(line)
         lines += examined.lines
-    for line in network() if distributed else ():
-        _write_line(line)
-        lines.append(line)
+    if distributed:
+        _write("\nNETWORK")
+        answers = []
+        for line in network(timeout):
+            _write_line(line)
+            answers.append(line)
+        _write(f"\n{verdict(answers)}")
+        lines += answers
     raise typer.Exit(1 if any(line.health is Health.BROKEN for line in lines) else 0)
 
 

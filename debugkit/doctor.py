@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from debugkit.checklist import ROWS, Row
 
 Environment = Mapping[str, str]
 
-_NETWORK_SECONDS = 60
 _LITTLE_SHARED_MEMORY = 1 << 30
 """Docker gives 64 MiB; a loader's workers hand their batches over through it."""
 _LITTLE_DISK = 5 << 30
@@ -248,46 +246,3 @@ def _cudnn() -> Line:
         )
         return Line("cuDNN", first, Health.BROKEN, advice)
     return Line("cuDNN", str(torch.backends.cudnn.version()))  # type: ignore[no-untyped-call]
-
-
-_RANK = """
-import sys, torch, torch.distributed as dist
-from datetime import timedelta
-rank, store = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=20))
-total = torch.ones(1) * (rank + 1)
-dist.all_reduce(total)
-dist.destroy_process_group()
-sys.exit(0 if total.item() == 3 else 1)
-"""
-
-
-def network() -> Iterator[Line]:
-    """Two processes add up a number over gloo on this machine: the smallest test that communication works at all."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", _RANK]
-        ranks = [
-            subprocess.Popen([*command, str(rank), f"{folder}/store"], stderr=subprocess.PIPE, text=True)
-            for rank in (0, 1)
-        ]
-        try:
-            for rank, process in enumerate(ranks):
-                yield _rank_line(rank, process)
-        finally:
-            for process in ranks:
-                process.kill()
-                process.communicate()
-
-
-def _rank_line(rank: int, process: subprocess.Popen[str]) -> Line:
-    try:
-        _, errors = process.communicate(timeout=_NETWORK_SECONDS)
-    except subprocess.TimeoutExpired:
-        advice = "The ranks do not reach each other: look at firewalls, at the host name, and set GLOO_SOCKET_IFNAME."
-        return Line(f"gloo rank {rank}", f"no answer in {_NETWORK_SECONDS} s", Health.BROKEN, advice)
-    if process.returncode == 0:
-        return Line(f"gloo rank {rank}", "OK")
-    last = (errors.strip().splitlines() or ["exit without a message"])[-1]
-    return Line(f"gloo rank {rank}", last[:120], Health.BROKEN, "Set TORCH_DISTRIBUTED_DEBUG=DETAIL and run it again.")
