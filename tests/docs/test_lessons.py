@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -75,8 +76,11 @@ def test_diagnosis_and_fix_are_folded(lab: Lab, heading: str, block: str) -> Non
 def test_the_fix_shown_is_the_shipped_one(lab: Lab) -> None:
     """Each `-` line of the diff is in a file of the lab and not of the solution; each `+` line the other way round."""
     diffs = re.findall(r"^ *```diff\n(.*?)^ *```", section(lesson(lab), "Fix"), re.DOTALL | re.MULTILINE)
-    changed = [line.strip() for diff in diffs for line in diff.splitlines() if line.strip()[:1] in "+-"]
-    changed = [line for line in changed if not line.startswith(("+++", "---")) and line[1:].strip()]
+    # A line of a YAML list opens with a dash of its own: what counts is the diff's first column.
+    lines = [line.rstrip() for diff in diffs for line in textwrap.dedent(diff).splitlines()]
+    changed = [
+        line for line in lines if line[:1] in ("+", "-") and not line.startswith(("+++", "---")) and line[1:].strip()
+    ]
     assert any(line[0] == "+" for line in changed), "the fix is a ```diff block with at least one + line"
     starter, solution = (_lines(folder, lab) for folder in (lab.folder, lab.solution))
     for line in changed:
