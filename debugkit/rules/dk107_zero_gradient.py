@@ -49,7 +49,7 @@ PASSES = 3
     cost="nS",
     modes=("check",),
     needs=(GradientFlow,),
-    consequence_of=("DK105", "DK111", "DK307"),
+    consequence_of=("DK105", "DK111", "DK209", "DK307"),
 )
 def judge(seen: GradientFlow, context: Context) -> Iterator[Finding]:
     if seen.passes < PASSES:
