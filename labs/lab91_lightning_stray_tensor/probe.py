@@ -1,0 +1,237 @@
+"""What the grader and `lab run` ask of the learner's module. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+import debugkit
+from labs.vla.dataset import batches, demonstrations
+
+BATCH_SIZE, STEPS = 16, 60
+
+
+def step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """training_step without a trainer, in float32: its loss, and the normalised chunk that the head predicted."""
+    module = learner.policy.build_module(seed)
+    with _quiet(), _Chunks(module) as seen:
+        loss = _call(module.training_step, batch)
+    return {
+        "loss": loss.detach(),
+        "predicted": seen.chunks[0],
+        "target": _target(module, batch),
+        "is_pad": batch["action_is_pad"],
+    }
+
+
+def in_double(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """`Trainer(precision="64-true")`: one step of fit, and validate on another module that was never fitted.
+
+    For each: what was raised, the loss, and the chunk that the head predicted.
+    """
+    with _quiet():
+        return {
+            verb: _one_batch_in_double(learner.policy.build_module(seed), verb, batch) for verb in ("fit", "validate")
+        }
+
+
+def _one_batch_in_double(module: Any, verb: str, batch: dict[str, Tensor]) -> dict[str, Any]:
+    losses = _Losses()
+    trainer = _trainer(max_steps=1, precision="64-true", callbacks=[losses])
+    with _Chunks(module) as seen:
+        raised = _raised(lambda: getattr(trainer, verb)(module, _ready([batch])))
+    return {
+        "raised": raised,
+        "loss": losses.all[0] if losses.all else trainer.callback_metrics.get("validation_loss"),
+        "predicted": seen.chunks[0] if seen.chunks else None,
+        "target": _target(module, batch) if raised is None else None,
+    }
+
+
+def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """A step on the second device: which tensors were left on the CPU, and how far it came.
+
+    A grade has no GPU to see, so the device is pretended: PyTorch's PrivateUse1, in a child process of this one.
+    """
+    with _quiet():
+        return asdict(debugkit.simulate_device(learner.policy.build_module(seed), batch, _training_loss))
+
+
+def held(learner: Any) -> dict[str, dict[str, str]]:
+    """The tensors that the module itself holds, as plain attributes and as buffers, with their dtypes."""
+    module = learner.policy.build_module(0)
+    return {
+        "plain": {name: str(value.dtype) for name, value in vars(module).items() if isinstance(value, Tensor)},
+        "buffers": {name: str(value.dtype) for name, value in module.named_buffers(recurse=False)},
+    }
+
+
+def trainable(learner: Any) -> list[str]:
+    """The names of the parameters that train."""
+    return [name for name, value in learner.policy.build_module(0).named_parameters() if value.requires_grad]
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh module predicts in evaluation mode, (B, H, 3)."""
+    return _call(learner.policy.build_module(seed).eval().predict_step, batch)
+
+
+def trained(learner: Any, seed: int) -> dict[str, Any]:
+    """fast_dev_run, then one batch learnt by heart in double precision: the policy's own loss, before and after."""
+    module, batch = learner.policy.build_module(seed), _batch(BATCH_SIZE, seed)
+    before = _own_loss(module, batch)
+    with _quiet():
+        fresh = learner.policy.build_module(seed)
+        green = _raised(lambda: _trainer(fast_dev_run=True).fit(fresh, _ready([batch])))
+        trainer = _trainer(overfit_batches=1, max_epochs=STEPS, precision="64-true")
+        raised = _raised(lambda: trainer.fit(module, _ready([batch])))
+    after = _own_loss(module, batch) if raised is None else None
+    return {"fast_dev_run": green, "raised": raised, "before": before, "after": after}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh module, its own step as the loss, and a batch of demonstrations."""
+    module = learner.policy.build_module(0)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
+    return {"model": module, "batch": _batch(8, 91), "loss_fn": _training_loss, "optimizer": optimizer}
+
+
+def symptom(learner: Any) -> None:
+    """Green on the laptop, and then the same module elsewhere: what `lab run 91` shows."""
+    batch, losses = _batch(BATCH_SIZE, 91), _Losses()
+    loader = _ready([batch])
+    with _quiet():
+        print("Trainer(fast_dev_run=True).fit(module, loader)")
+        trainer = _trainer(fast_dev_run=True)
+        print(f"  {_raised(lambda: trainer.fit(learner.policy.build_module(91), loader)) or 'green'}\n")
+        print(f"Trainer(overfit_batches=1, max_epochs={STEPS}).fit(module, loader)")
+        _trainer(overfit_batches=1, max_epochs=STEPS, callbacks=[losses]).fit(learner.policy.build_module(91), loader)
+        print(f"  loss {losses.all[0]:.3f} → {losses.all[-1]:.3f}: one batch, learnt by heart\n")
+        print('Trainer(fast_dev_run=True, precision="64-true").fit(module, loader)')
+        _show_failure(_trainer(fast_dev_run=True, precision="64-true"), learner.policy.build_module(91), loader)
+        print("\nOne step on a second device (pretended)")
+        seen = debugkit.simulate_device(learner.policy.build_module(91), batch, _training_loss)
+    if seen.strays:
+        print(f"  RuntimeError: {seen.strays[0].message}")
+    else:
+        print(f"  {seen.not_examined or 'forward and backward run'}")
+
+
+def _show_failure(trainer: lightning.Trainer, module: Any, loader: Any) -> None:
+    """What was raised, and whose files the frames of the traceback are in."""
+    try:
+        trainer.fit(module, loader)
+    except Exception as error:
+        frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        theirs = sum("/site-packages/" in name for name in frames)
+        own = sum(name.endswith("policy.py") and "/site-packages/" not in name for name in frames)
+        print(f"  {type(error).__name__}: {str(error).splitlines()[0]}")
+        print(f"  {len(frames)} frames in the traceback: {theirs} in Lightning and PyTorch, {own} in policy.py")
+    else:
+        print("  green")
+
+
+def _training_loss(module: Any, batch: dict[str, Tensor]) -> Tensor:
+    """training_step on whatever device debugkit pretends; the module is told of it, as `module.to(device)` would."""
+    module._device = batch["state"].device
+    return _call(module.training_step, batch)
+
+
+def _call(method: Any, batch: dict[str, Tensor]) -> Any:
+    """A step as a trainer calls it: with the batch's number, where the step asks for it."""
+    return method(batch, 0) if len(inspect.signature(method).parameters) > 1 else method(batch)
+
+
+def _trainer(**options: Any) -> lightning.Trainer:
+    """Lightning's own trainer, on the CPU, without files and bars."""
+    return lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+def _raised(act: Any) -> str | None:
+    """The first line of what was raised, if anything."""
+    try:
+        act()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return None
+
+
+def _ready(prepared: list[dict[str, Tensor]]) -> DataLoader[dict[str, Tensor]]:
+    """A loader of batches that are there already."""
+    return DataLoader(prepared, batch_size=None)  # type: ignore[arg-type]  # a list is a data set
+
+
+def _batch(size: int, seed: int) -> dict[str, Tensor]:
+    return next(batches(demonstrations(size, seed), size, steps=1, seed=seed))
+
+
+def _target(module: Any, batch: dict[str, Tensor]) -> Tensor:
+    return module.policy.action_statistics.normalize(batch["action"].to(module.policy.proprioception.weight.dtype))
+
+
+def _own_loss(module: Any, batch: dict[str, Tensor]) -> float:
+    """The base policy's own loss, whatever precision the module was left in."""
+    with torch.no_grad():
+        return float(module.policy.float().eval()(**batch).loss)
+
+
+class _Chunks:
+    """Keeps what the policy's head puts out, call by call."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.chunks: list[Tensor] = []
+
+    def __enter__(self) -> _Chunks:
+        self._handle = self.module.policy.head.register_forward_hook(
+            lambda _module, _inputs, output: self.chunks.append(output.detach().clone())
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._handle.remove()
+
+
+class _Losses(lightning.Callback):
+    """The loss of each training step."""
+
+    def __init__(self) -> None:
+        self.all: list[Tensor] = []
+
+    def on_train_batch_end(self, _trainer: Any, _module: Any, outputs: Any, *_: Any) -> None:
+        self.all.append(outputs["loss"].detach().clone())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Lightning's advice about devices, workers and loggers."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
