@@ -1,0 +1,124 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labs.vla.dataset import batches, demonstrations
+from labs.vla.rollout import rollout
+
+BATCH_SIZE = 32
+TRAINING_STEPS = 200
+
+
+def groups(learner: Any, frozen: list[str], seed: int) -> list[dict[str, Any]]:
+    """The optimizer's groups: names of their parameters, learning rate and weight decay.
+
+    Parameters whose names begin with one of `frozen` do not require a gradient when the optimizer is built. A tensor
+    that is no parameter of the policy is called `?`.
+    """
+    policy = learner.policy.build_policy(seed)
+    for name, parameter in policy.named_parameters():
+        if name.startswith(tuple(frozen)):
+            parameter.requires_grad_(False)
+    names = {id(parameter): name for name, parameter in policy.named_parameters()}
+    return [
+        {
+            "names": [names.get(id(parameter), "?") for parameter in group["params"]],
+            "lr": float(group["lr"]),
+            "weight_decay": float(group["weight_decay"]),
+        }
+        for group in learner.policy.build_optimizer(policy).param_groups
+    ]
+
+
+def trainable(learner: Any) -> dict[str, bool]:
+    """Which parameters of a fresh policy require a gradient, after its optimizer was built."""
+    policy = learner.policy.build_policy(0)
+    learner.policy.build_optimizer(policy)
+    return {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
+
+
+def first_step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """One step of the learner's own training: every parameter before and after, and its gradient as it was used."""
+    policy = learner.policy.build_policy(seed)
+    optimizer = learner.policy.build_optimizer(policy)
+    before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+    learner.policy.train_step(policy, optimizer, batch)
+    return {
+        "before": before,
+        "after": {name: parameter.detach().clone() for name, parameter in policy.named_parameters()},
+        "gradient": {name: parameter.grad for name, parameter in policy.named_parameters()},
+    }
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().model.predict(batch)
+
+
+def overfitted(learner: Any, seed: int, steps: int) -> dict[str, Any]:
+    """Train on one batch of demonstrations: the losses (steps,), and how far each part moved, relative to its size."""
+    policy = learner.policy.build_policy(seed)
+    optimizer = learner.policy.build_optimizer(policy)
+    before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+    batch = next(batches(demonstrations(BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
+    losses = [learner.policy.train_step(policy, optimizer, batch) for _ in range(steps)]
+    return {"losses": torch.tensor(losses), "moved": _moved(policy, before)}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy, a batch of demonstrations, and the learner's own optimizer."""
+    policy = learner.policy.build_policy(0)
+    batch = next(batches(demonstrations(BATCH_SIZE, seed=14), BATCH_SIZE, steps=1, seed=14))
+    return {"model": policy, "batch": batch, "optimizer": learner.policy.build_optimizer(policy)}
+
+
+def symptom(learner: Any) -> None:
+    """Trains with two learning rates for the backbone, and lets the robot act: what `lab run 14` shows."""
+    print(f"Fine-tuning, {TRAINING_STEPS} steps\n")
+    policy = learner.policy.build_policy(14)
+    optimizer = learner.policy.build_optimizer(policy)
+    before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+    print("  step    loss")
+    frames = demonstrations(TRAINING_STEPS * BATCH_SIZE, 14)
+    for step, batch in enumerate(batches(frames, BATCH_SIZE, TRAINING_STEPS, seed=14)):
+        loss = learner.policy.train_step(policy, optimizer, batch)
+        if step % 50 == 0 or step == TRAINING_STEPS - 1:
+            print(f"  {step:4d}  {loss:6.3f}", flush=True)
+    result = rollout(policy.model, episodes=50)
+    print(f"\n50 episodes: {result.success_rate:.0%} success, {result.never_closed_rate:.0%} never closed the gripper")
+    print("\nHow far training moved each part, relative to its size:")
+    for part, distance in _moved(policy, before).items():
+        print(f"  {part:<15} {distance:8.2%}")
+    print("\nThe backbone's learning rate, and the loss after 10 steps on one batch:")
+    batch = next(batches(frames, BATCH_SIZE, 1, seed=14))
+    for rate in (0.0, 5e-4, 5e-2):
+        print(f"  {rate:6g}   {_loss_at_rate(learner, rate, batch):.9f}")
+
+
+def _loss_at_rate(learner: Any, rate: float, batch: dict[str, Tensor]) -> float:
+    shipped = learner.policy.BACKBONE_LEARNING_RATE
+    learner.policy.BACKBONE_LEARNING_RATE = rate
+    try:
+        policy = learner.policy.build_policy(14)
+        optimizer = learner.policy.build_optimizer(policy)
+        return [learner.policy.train_step(policy, optimizer, batch) for _ in range(11)][-1]
+    finally:
+        learner.policy.BACKBONE_LEARNING_RATE = shipped
+
+
+def _moved(policy: Any, before: dict[str, Tensor]) -> dict[str, float]:
+    """How far each part is from where it was, relative to its size."""
+    pairs: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    for name, parameter in policy.named_parameters():
+        part = name.removeprefix("model.").partition(".")[0]
+        pairs.setdefault(part, []).append((parameter.detach() - before[name], before[name]))
+    return {part: _norm([d for d, _ in own]) / _norm([b for _, b in own]) for part, own in pairs.items()}
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    return float(torch.cat([tensor.flatten() for tensor in tensors]).norm())
