@@ -1,0 +1,169 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import debugkit
+from labs.vla.dataset import batches, demonstrations
+from labs.vla.training import fit
+
+BATCH_SIZE = 32
+OUTCOME_BATCH_SIZE = 16
+SHOWN_FRAMES = 4
+COLUMN = 46
+
+
+def expert_in_half(learner: Any, batch: dict[str, Tensor], feature: Tensor, seed: int, louder: float) -> dict[str, Any]:
+    """What reaches the head in evaluation mode under float16 autocast when the language model gives `feature` (B, D),
+    with the expert's last weight `louder` times as large, and the expert's weights."""
+    policy = _loud(learner, seed, louder).eval()
+    with _half():
+        output = _through_the_expert(policy, batch, feature)
+    return {"output": output, "weights": {name: value.detach() for name, value in policy.expert.state_dict().items()}}
+
+
+def training_step(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Any]:
+    """The loss of one training pass under float16 autocast, and the norm of every gradient (-1 where there is none)."""
+    policy = _loud(learner, seed, louder).train()
+    loss = _half_loss(policy, batch)
+    loss.backward()
+    return {
+        "loss": loss.detach(),
+        "gradients": {
+            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
+            for name, parameter in policy.named_parameters()
+        },
+    }
+
+
+def evaluation(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Tensor]:
+    """The chunk (B, H, 3) that a policy predicts in float32, and under float16 autocast."""
+    policy = _loud(learner, seed, louder).eval()
+    with _half():
+        half = policy.predict(batch)
+    return {"float32": policy.predict(batch), "half": half.float()}
+
+
+def dtypes(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, str]:
+    """The dtype of what every linear layer and convolution of the policy returns under float16 autocast."""
+    policy = learner.policy.build_policy(seed).eval()
+    seen: dict[str, str] = {}
+    for name, module in policy.named_modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: str(output.dtype)}))
+    with torch.no_grad(), _half():
+        policy.predict(batch)
+    return seen
+
+
+def dropped(learner: Any, batch: dict[str, Tensor], feature: Tensor, seed: int) -> Tensor:
+    """What the expert adds to `feature` (B, D) in training mode, in float32."""
+    return _through_the_expert(learner.policy.build_policy(seed).train(), batch, feature) - feature
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def trained_in_half(learner: Any, seed: int, steps: int) -> list[float]:
+    """Losses of training on one batch under float16 autocast."""
+    policy = learner.policy.build_policy(seed)
+    frames = demonstrations(OUTCOME_BATCH_SIZE, seed)
+    return fit(policy, frames, steps=steps, seed=seed, batch_size=OUTCOME_BATCH_SIZE, loss_fn=_half_loss)
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy, a batch of demonstrations, and the loss under autocast."""
+    policy = learner.policy.build_policy(0).train()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
+    return {"model": policy, "batch": _batch(25), "optimizer": optimizer, "loss_fn": _half_loss}
+
+
+def symptom(learner: Any) -> None:
+    """The loss in both modes and precisions, and the frames before the first Inf by two tools: `lab run 25`."""
+    policy, batch = learner.policy.build_policy(0), _batch(25)
+    print("loss            float32   float16 autocast")
+    for mode in ("evaluation", "training"):
+        policy.train(mode == "training")
+        torch.manual_seed(0)
+        with torch.no_grad():
+            full, half = policy(**batch).loss, _half_loss(policy, batch)
+        print(f"  {mode:<12} {full:8.4f}   {half:8.4f}")
+    policy.train()
+    theirs = _underflow_overflow(policy, batch)
+    if not theirs:
+        origin = debugkit.first_nonfinite(policy, batch, _half_loss)
+        print(f"\ntransformers' DebugUnderflowOverflow reports nothing; debugkit.first_nonfinite: {origin}")
+        return
+    overflow = debugkit.detect_overflow(policy, batch, _half_loss, last=SHOWN_FRAMES)
+    print(f"\nThe last {SHOWN_FRAMES} frames of the training pass, in float16:\n")
+    ours = str(overflow).split("\nNear the limit")[0].splitlines()
+    left = ["debugkit.detect_overflow", *ours[1:]]
+    right = ["transformers DebugUnderflowOverflow", *theirs]
+    for one, other in zip_longest(left, right, fillvalue=""):
+        print(f"{one:<{COLUMN}}{other}".rstrip())
+
+
+def _underflow_overflow(policy: nn.Module, batch: dict[str, Tensor]) -> list[str]:
+    """What transformers' detector prints about the same pass; empty where it finds nothing."""
+    from transformers.debug_utils import DebugUnderflowOverflow
+
+    watched = copy.deepcopy(policy)  # its hooks cannot be removed
+    DebugUnderflowOverflow(watched, max_frames_to_save=SHOWN_FRAMES)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            _half_loss(watched, batch)
+        except ValueError:  # how it stops
+            lines = printed.getvalue().splitlines()
+            start = next(i for i, line in enumerate(lines) if line.startswith("abs min"))
+            return [line for line in lines[start:] if line.strip()]
+    return []
+
+
+def _half() -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.float16)
+
+
+def _half_loss(policy: Any, batch: dict[str, Tensor]) -> Tensor:
+    with _half():
+        return policy(**batch).loss
+
+
+def _batch(seed: int) -> dict[str, Tensor]:
+    return next(batches(demonstrations(BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
+
+
+def _through_the_expert(policy: Any, batch: dict[str, Tensor], feature: Tensor) -> Tensor:
+    """What the head is given, (B, D), when the language model's last hidden state is `feature`."""
+    given: list[Tensor] = []
+    handles = (
+        policy.language_model.register_forward_hook(lambda _, __, output: _with_last(output, feature)),
+        policy.head.mlp.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0].detach().clone())),
+    )
+    policy.predict(batch)
+    for handle in handles:
+        handle.remove()
+    return given[0]
+
+
+def _with_last(output: Any, feature: Tensor) -> Any:
+    hidden = output.last_hidden_state.clone()  # (B, T, D)
+    hidden[:, -1] = feature
+    output.last_hidden_state = hidden
+    return output
+
+
+def _loud(learner: Any, seed: int, louder: float) -> Any:
+    policy = learner.policy.build_policy(seed)
+    with torch.no_grad():
+        policy.expert.mlp.down.weight.mul_(louder)
+    return policy
