@@ -1,0 +1,129 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import debugkit
+from labs.vla.dataset import Batch, batches, demonstrations
+from labs.vla.randomness import private_randomness
+
+BATCH_SIZE = 32
+STILL = 1 / 60
+"""Share of the recorded frames in which the operator has not moved yet."""
+
+
+def gradients(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
+    """The loss of a fresh policy, and the norm of every parameter's gradient after one backward."""
+    policy = learner.policy.build_policy(seed)
+    loss = policy(**batch).loss
+    loss.backward()
+    norms = {name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach(), "norms": norms, "parameters": len(list(policy.parameters()))}
+
+
+def origin(learner: Any, batch: Batch, seed: int) -> dict[str, str]:
+    """The operation that makes the step's first Inf or NaN, and which of the two; empty where there is none."""
+    found = debugkit.first_nonfinite(learner.policy.build_policy(seed), batch)
+    return {} if found is None else {"operation": found.operation, "kind": found.kind}
+
+
+def loss_of_predictions(learner: Any, predicted: Tensor, target: Tensor, is_pad: Tensor) -> dict[str, Tensor]:
+    """The head's loss for normalised predictions (B, H, 3), whatever the policy would predict, and its gradient."""
+    head = learner.policy.build_policy(0).head
+    head.mlp = nn.Identity()  # the feature is the prediction then
+    predicted = predicted.clone().requires_grad_()
+    loss = head.loss(predicted.flatten(1), target, is_pad)
+    (gradient,) = torch.autograd.grad(loss, predicted)
+    return {"loss": loss.detach(), "gradient": gradient}
+
+
+def one_step(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
+    """`train_step` on a fresh policy: the loss it returns, and how far it moved the weights of the head."""
+    policy = learner.policy.build_policy(seed)
+    before = [p.detach().clone() for p in policy.head.parameters()]
+    loss = learner.policy.train_step(policy, learner.policy.build_optimizer(policy), batch)
+    moved = [float((p.detach() - b).norm()) for p, b in zip(policy.head.parameters(), before, strict=True)]
+    return {"loss": loss, "moved": moved}
+
+
+def named(learner: Any) -> Any:
+    """What the learner wrote down."""
+    return learner.policy.FIRST_NONFINITE_OP
+
+
+def action(learner: Any, batch: Batch, seed: int) -> Tensor:
+    """The chunk that a policy predicts whose last layer is no longer zero, (B, H, 3)."""
+    policy = learner.policy.build_policy(seed).eval()
+    with private_randomness(seed), torch.no_grad():
+        nn.init.normal_(policy.head.mlp[-1].weight, std=0.1)
+    return policy.predict(batch)
+
+
+def first_action(learner: Any, batch: Batch, seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def training(learner: Any, seed: int, steps: int) -> dict[str, Any]:
+    """Losses of a short training whose first batch has frames without a move, and the mean distance on fresh frames."""
+    policy = learner.policy.build_policy(seed)
+    losses = _train(learner, policy, _recorded(seed, steps, still_at_first=True))
+    batch = next(batches(demonstrations(256, seed + 1), 256, steps=1, seed=seed))
+    predicted, target = (
+        policy.action_statistics.normalize(x)[..., :2] for x in (policy.predict(batch), batch["action"])
+    )
+    away = torch.linalg.vector_norm(predicted - target, dim=-1)[~batch["action_is_pad"]]
+    return {"losses": torch.tensor(losses), "distance": away.mean()}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy and a batch of recordings, one of which stands still."""
+    policy = learner.policy.build_policy(0)
+    batch = next(_recorded(22, 1, still_at_first=True))
+    return {"model": policy, "batch": batch, "optimizer": learner.policy.build_optimizer(policy)}
+
+
+def symptom(learner: Any) -> None:
+    """Starts six runs that differ in the order of their frames alone: what `lab run 22` shows."""
+    steps = 20
+    print(f"Six runs of {steps} steps, the same code on the same kind of recordings, another seed\n")
+    print(f"  seed   loss at step 0        1        2       {steps - 1}   weights that are NaN")
+    for seed in range(6):
+        policy = learner.policy.build_policy(0)
+        losses = _train(learner, policy, _recorded(seed, steps))
+        losses += [math.nan] * (steps - len(losses))
+        shown = "".join(f"{losses[step]:9.3f}" for step in (1, 2, steps - 1))
+        lost = sum(int(p.isnan().sum()) for p in policy.parameters())
+        share = lost / sum(p.numel() for p in policy.parameters())
+        print(f"  {seed:4d}   {losses[0]:14.3f}{shown}   {share:.0%}", flush=True)
+
+
+def _train(learner: Any, policy: Any, stream: Iterator[Batch]) -> list[float]:
+    """Losses up to the end, or to the step that raises FloatingPointError."""
+    optimizer, losses = learner.policy.build_optimizer(policy), []
+    policy.train()
+    try:
+        for batch in stream:
+            losses.append(learner.policy.train_step(policy, optimizer, batch))
+    except FloatingPointError:
+        pass
+    policy.eval()
+    return losses
+
+
+def _recorded(seed: int, steps: int, still_at_first: bool = False) -> Iterator[Batch]:
+    """Batches of demonstrations, in some frames of which the operator has not moved yet."""
+    draw = torch.Generator().manual_seed(seed)
+    frames = demonstrations(steps * BATCH_SIZE, seed)
+    for step, batch in enumerate(batches(frames, BATCH_SIZE, steps, seed)):
+        still = torch.rand(BATCH_SIZE, generator=draw) < STILL
+        still[5] |= still_at_first and step == 0
+        batch["action"][still] = torch.tensor([0.0, 0.0, -1.0])
+        batch["action_is_pad"][still] = False
+        yield batch
