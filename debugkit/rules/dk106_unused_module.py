@@ -50,6 +50,7 @@ WORD_TABLES = ("embed_tokens", "wte", "word_embeddings")
     cost="F",
     modes=("check",),
     needs=(GraphCut, AutogradGraph),
+    consequence_of=("DK801",),
 )
 def judge(seen: GraphCut, graph: AutogradGraph, context: Context) -> Iterator[Finding]:
     unused = set(seen.unused) - set(graph.used) - set(graph.reached)
