@@ -216,7 +216,7 @@ def _elsewhere(rule: Rule) -> str:
         return "It needs a running loop: use debugkit.watch()."
     if "distributed" in rule.modes:
         return "It needs several processes: use `debugkit doctor --distributed` and debugkit.watch() on every rank."
-    return "It reads a configuration: see its page."
+    return "It reads a configuration: call debugkit.integrations.hydra.check_config()."
 
 
 def _codes(select: str | Sequence[str] | None) -> Sequence[str] | None:

@@ -14,6 +14,7 @@ table, and `check_config(config_dir="conf", config_name="config", overrides=[…
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ class _Job:
             return cls(folder, config_name or "config", tuple(overrides or ()), run, changes_dir=False)
         running = HydraConfig.get()
         sources = [source for source in running.runtime.config_sources if source.provider == "main"]
-        folder = next((Path(source.path) for source in sources if source.schema == "file"), None)
+        folder = next((found for source in sources if (found := _folder(source.schema, source.path))), None)
         typed = (*running.overrides.hydra, *running.overrides.task)
         run = Path(run_dir or running.runtime.output_dir)
         return cls(folder, running.job.config_name or "config", typed, run, bool(running.job.chdir))
@@ -165,6 +166,17 @@ class _Job:
     def yaml_files(self) -> list[Path]:
         """The YAML files that the composition may be made of."""
         return [] if self.config_dir is None else sorted(self.config_dir.rglob("*.yaml"))
+
+
+def _folder(scheme: str, path: str) -> Path | None:
+    """Where a config source is on disk; a program started with `python -m` has its configs in a package."""
+    if scheme == "file":
+        return Path(path)
+    try:
+        spec = importlib.util.find_spec(path.replace("/", ".")) if scheme == "pkg" else None
+    except ImportError:
+        return None
+    return next(map(Path, spec.submodule_search_locations or ()), None) if spec else None
 
 
 def _values(

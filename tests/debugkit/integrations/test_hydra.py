@@ -235,6 +235,16 @@ def test_two_lines_in_a_hydra_job_are_enough(conf: Path) -> None:
     assert {finding["code"] for finding in moved["findings"]} == {"DK901", "DK902"}
 
 
+@pytest.mark.slow
+def test_a_job_started_as_a_module_knows_its_configs(conf: Path) -> None:
+    (conf.parent / "program.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "program", "seed=1"]
+    done = subprocess.run(command, cwd=conf.parent, capture_output=True, text=True, check=True)
+    findings = json.loads(done.stdout.splitlines()[-1])["findings"]
+    [beaten] = [finding for finding in findings if finding["code"] == "DK901"]
+    assert beaten["location"]["file"] == str(conf / "train" / "base.yaml")
+
+
 def test_without_hydra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['hydra'] = None\nimport debugkit.integrations.hydra"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
