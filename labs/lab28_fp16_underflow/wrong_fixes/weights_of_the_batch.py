@@ -1,0 +1,99 @@
+# refused_by: test_gradient_is_float32s
+# why: Weights that add up to one over the batch: large enough gradients, of another loss.
+"""Fine-tuning on an accelerator that computes in float16 only, with float32 weights beside it.
+
+The policy exists twice: a float16 copy does the forward and the backward pass, a float32 master holds the weights that
+are trained. After each step the master is copied into the half-precision one:
+
+    half (float16) ── forward, loss, backward ── gradients (float16) ── to float32 ── master, AdamW ── copied to half
+
+What a step owes to the rest of the program
+- All of the policy's layers, forward and backward, run in float16. The loss alone is computed in float32.
+- The gradients that the optimizer gets are those of float32 within one per cent.
+- The loss that is reported is in square metres, whatever happens to it inside.
+
+Notable choices
+- The loss is in square metres, as the people at the robot think: the gripper's command of -1 or +1 stands for four
+  centimetres of finger travel.
+- Every frame has a weight for the quality of its demonstration, and the weights of all frames in the data set add up
+  to one. So the loss of a batch is a share of the data set's, and batches may differ in size.
+- AdamW's epsilon is far below its default of 1e-8: it must not be larger than the gradients of such a loss.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from labs.vla.dataset import Batch
+from labs.vla.policy import OBSERVATION_KEYS, Policy
+
+LEARNING_RATE = 1e-3
+EPSILON = 1e-20
+FINGER_TRAVEL = 0.04
+"""Metres from the gripper's middle position to open or closed."""
+FRAMES_IN_DATA_SET = 1_000_000
+
+
+class HalfPrecisionTrainer:
+    """Trains `master`, a float32 policy, through a float16 copy of it, `half`."""
+
+    def __init__(self, master: Policy) -> None:
+        self.master = master.train()
+        self.half = copy.deepcopy(master).half()
+        self.optimizer = torch.optim.AdamW(
+            master.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), eps=EPSILON, weight_decay=0.0
+        )
+
+    def step(self, batch: Batch, frame_weight: Tensor) -> float:
+        """Train on one batch, whose frames have the weights (B,), and return its loss in square metres."""
+        loss = self.backward(batch, frame_weight)
+        self.optimizer.step()
+        self.refresh_half()
+        return loss
+
+    def backward(self, batch: Batch, frame_weight: Tensor) -> float:
+        """Leave the gradient of this batch's loss in the master's `.grad`, float32; return the loss."""
+        self.half.zero_grad()
+        loss = weighted_loss(self.half, in_half_precision(batch), frame_weight / frame_weight.sum() * 1e3)
+        loss.backward()
+        for parameter, half in zip(self.master.parameters(), self.half.parameters(), strict=True):
+            parameter.grad = None if half.grad is None else half.grad.float()
+        return loss.item()
+
+    @torch.no_grad()
+    def refresh_half(self) -> None:
+        """Copy the master's weights into the float16 policy."""
+        for parameter, half in zip(self.master.parameters(), self.half.parameters(), strict=True):
+            half.copy_(parameter)
+
+
+def weighted_loss(policy: Policy, batch: Batch, frame_weight: Tensor) -> Tensor:
+    """The batch's share of the data set's loss, in square metres: a scalar in float32."""
+    feature = policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})
+    unit = batch["action"].new_tensor([1.0, 1.0, FINGER_TRAVEL])
+    error = (policy.decode(feature).float() - batch["action"]) * unit  # (B, H, A), metres
+    is_step = ~batch["action_is_pad"]  # (B, H)
+    of_frame = (error.square().mean(dim=-1) * is_step).sum(dim=1) / is_step.sum(dim=1)  # (B,)
+    return (frame_weight * of_frame).sum()
+
+
+def frame_weights(quality: Tensor) -> Tensor:
+    """Weights of frames (B,) from the quality of their demonstrations, 1 on average: the data set's add up to one."""
+    return quality / FRAMES_IN_DATA_SET
+
+
+def in_half_precision(batch: Batch) -> Batch:
+    """The batch with its images in float16; what is an index, a mask or a target stays as it is."""
+    return {**batch, "pixel_values": batch["pixel_values"].half()}
+
+
+def train(policy: Policy, stream: Iterable[Batch]) -> list[float]:
+    """Fine-tune `policy` in place on each batch of `stream`, all frames alike; returns the losses, in square metres."""
+    trainer = HalfPrecisionTrainer(policy)
+    losses = [trainer.step(batch, frame_weights(torch.ones(len(batch["state"])))) for batch in stream]
+    policy.eval()
+    return losses
