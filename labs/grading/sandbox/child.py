@@ -127,7 +127,13 @@ class _Child:
     def _diagnose(self, _name: str) -> Any:
         from labs.grading.sandbox import examination
 
-        return examination.examine(getattr(self._probe, "subject")(self._learner))  # noqa: B009 (a module's contract)
+        report = examination.examine(getattr(self._probe, "subject")(self._learner))  # noqa: B009 (a module's contract)
+        for finding in report["findings"]:  # Python files are compiled under their own names; a configuration is not
+            location = finding["location"]
+            path = Path(location.get("file") or "")
+            if path.is_relative_to(self._folder):
+                location["file"] = self._shown_as.get(path.relative_to(self._folder).as_posix(), location["file"])
+        return report
 
     def _symptom(self, _name: str) -> None:
         try:

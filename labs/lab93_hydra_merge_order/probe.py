@@ -1,0 +1,114 @@
+"""What the grader and `lab run` ask of the learner's program. Runs beside it, in the sandboxed child."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from labs.vla.policy import Policy
+
+QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
+COMMAND_LINES = ((), ("experiment=large_batch",), ("experiment=large_batch", "train.batch_size=8"))
+
+
+def composed(learner: Any, overrides: Sequence[str] = (), files: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The configuration that `train` gets from `main` under these overrides, with `files` of conf/ replaced."""
+    return OmegaConf.to_container(_composed(learner, overrides, files), resolve=True)
+
+
+def composed_by_another_project(learner: Any, main: str) -> dict[str, Any]:
+    """What the shared groups give a project whose main config is `main`."""
+    from hydra import compose, initialize_config_dir
+
+    with _conf(learner, {"other_project.yaml": main}) as conf, initialize_config_dir(str(conf), version_base="1.3"):
+        return OmegaConf.to_container(compose("other_project"), resolve=True)
+
+
+def trained(learner: Any, overrides: Sequence[str], seed: int) -> dict[str, Any]:
+    """One whole run: every loss, the sizes of the batches the policy got, and what Hydra filed."""
+    sizes: list[int] = []
+    results: list[dict[str, Any]] = []
+    forward, train = Policy.forward, learner.train.train
+
+    def counting(policy: Policy, pixel_values: Tensor, *arguments: Any, **batch: Any) -> Any:
+        sizes.append(len(pixel_values))
+        return forward(policy, pixel_values, *arguments, **batch)
+
+    def kept(cfg: DictConfig) -> dict[str, Any]:
+        results.append(train(cfg))
+        return results[-1]
+
+    with _conf(learner) as conf, patch.object(Policy, "forward", counting), patch.object(learner.train, "train", kept):
+        run = _main(learner, conf, [*overrides, f"seed={seed}"])
+        filed = OmegaConf.to_container(OmegaConf.load(run / ".hydra" / "config.yaml"))
+    return {"losses": results[0]["losses"], "batch_sizes": sizes, "filed": filed}
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy of this configuration predicts, (B, H, 3)."""
+    return learner.train.build_policy(_composed(learner, (f"seed={seed}",))).eval().predict(batch)
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """check_config()'s arguments: the learner's configuration, composed without any override."""
+    return {"config": {"config_dir": learner.config.parent, "config_name": learner.config.stem}}
+
+
+def symptom(learner: Any) -> None:
+    """What the file says, and what three command lines run: what `lab run 93` shows."""
+    said = OmegaConf.load(learner.config).get("train", {})
+    print(f"conf/config.yaml: train.batch_size: {said.get('batch_size')}, learning_rate: {said.get('learning_rate')}")
+    for overrides in COMMAND_LINES:
+        print(f"\n$ {' '.join(('python', 'train.py', *overrides))}", flush=True)
+        with _conf(learner) as conf:
+            _main(learner, conf, [*overrides, "train.log_every=59"])
+
+
+class _EnoughError(Exception):
+    """Ends a run where it would start to train."""
+
+
+def _composed(learner: Any, overrides: Sequence[str], files: Mapping[str, str] | None = None) -> DictConfig:
+    seen: list[DictConfig] = []
+
+    def stop(cfg: DictConfig) -> Any:
+        seen.append(cfg)
+        raise _EnoughError
+
+    with _conf(learner, files) as conf, patch.object(learner.train, "train", stop):
+        try:
+            _main(learner, conf, overrides)
+        except _EnoughError:
+            return seen[0]
+    raise RuntimeError("main() did not call train(cfg), which this lab's checks listen to.")
+
+
+def _main(learner: Any, conf: Path, overrides: Sequence[str]) -> Path:
+    """Run the learner's `main` as the command line would; the run directory."""
+    run = conf.parent / "run"
+    arguments = ["train.py", "--config-path", str(conf), f"hydra.run.dir={run}", *QUIET, *overrides]
+    main: Callable[[], None] = learner.train.main
+    with patch.object(sys, "argv", arguments), patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
+        main()
+    return run
+
+
+@contextmanager
+def _conf(learner: Any, files: Mapping[str, str] | None = None) -> Iterator[Path]:
+    """A copy of the learner's conf/, with some files replaced."""
+    with tempfile.TemporaryDirectory() as folder:
+        conf = Path(folder) / "conf"
+        shutil.copytree(learner.config.parent, conf)
+        for name, text in (files or {}).items():
+            (conf / name).write_text(text, encoding="utf-8")
+        yield conf
