@@ -1,0 +1,131 @@
+"""What must hold of where a run writes. Runs in the grader's process; judges, and never sees the files.
+
+Runs are short, start from folders that the grader names, and are reloaded from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import expect_image_and_instruction_to_matter
+
+STEPS = 3
+LOSS_BAR = 0.7
+
+
+@check(
+    kind="behaviour",
+    title="One run directory holds everything",
+    property="Whatever folder a run is started from, and whatever its own folders are called, every file it writes must be in its run directory.",
+    instrument="python train.py && find . -type f -newer train.py",
+)
+def test_everything_is_in_the_run_directory(submission: Submission, rng: Rng) -> None:
+    for folders, names in (
+        ((), ("checkpoints", "logs")),
+        (("a", "b"), (f"weights_{rng.integer(10, 99)}", "curves/fine")),
+    ):
+        overrides = [f"output.checkpoints={names[0]}", f"output.logs={names[1]}"] if folders else []
+        left = submission.observe(
+            "files_of_a_run", overrides=overrides, seed=rng.integer(1, 999), folders=list(folders)
+        )
+        expect(left, "what a run leaves")
+        expect(left["outside"], "the files outside the run directory").equals([])
+        expect(left["inside"], "the files inside the run directory").contains(f"{names[0]}/last.safetensors")
+        expect(left["inside"], "the files inside the run directory").contains(f"{names[1]}/losses.csv")
+        expect(left["inside"], "the files inside the run directory").contains(".hydra/config.yaml")
+
+
+@check(
+    kind="behaviour",
+    title="Two runs are kept apart",
+    property="Two runs started from one folder must have a directory, a log and a checkpoint each, and leave the other's alone.",
+    instrument='check_config(cfg, directories={"checkpoints": out.checkpoints, "logs": out.logs})   # debugkit.integrations.hydra',
+)
+def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
+    first = rng.integer(1, 400)
+    seen = submission.observe("two_runs", seeds=[first, first + rng.integer(1, 400)], reload=False)
+    expect(len(set(seen["directories"])), "the number of run directories").equals(2)
+    for number, (losses, rows) in enumerate(zip(seen["losses"], seen["rows"], strict=True), start=1):
+        expect(len(rows), f"the rows in the log of run {number}").equals(STEPS)
+        expect(torch.tensor(rows), f"the losses in the log of run {number}").close_to(torch.tensor(losses), atol=1e-4)
+
+
+@check(
+    kind="behaviour",
+    title="A run reloads what it trained, from anywhere",
+    property="load_policy(run) must give the weights that this run trained: from another folder, after another run, and after the directory was moved.",
+    instrument='load_policy(Path("runs/…"))',
+)
+def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
+    first = rng.integer(1, 400)
+    seen = submission.observe("two_runs", seeds=[first, first + rng.integer(1, 400)], reload=True)
+    expect(seen["trained"][0], "the weights of run 1").differs_from(seen["trained"][1])
+    for number, (trained, reloaded) in enumerate(zip(seen["trained"], seen["reloaded"], strict=True), start=1):
+        expect(reloaded, f"the reloaded weights of run {number}").close_to(trained)
+    moved = submission.observe("moved_run", seed=rng.integer(1, 999))
+    expect(moved["reloaded"], "the weights reloaded from a directory that was moved").close_to(moved["trained"])
+
+
+@check(
+    kind="invariant",
+    title="The image and the instruction still matter",
+    property="Another image and another instruction must each change the actions of a policy that was reloaded.",
+    instrument="debugkit.check(policy, batch, select=['DK306'])",
+)
+def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
+    expect_image_and_instruction_to_matter(submission, rng)
+
+
+@check(
+    kind="outcome",
+    title="What was trained comes back",
+    property=f"After another run, a reloaded policy must have the held-out loss that training left it with, at most {LOSS_BAR}.",
+    instrument="lab run 95",
+)
+def test_trained_policy_comes_back(submission: Submission, seed: int) -> None:
+    seen = submission.observe("reloaded_loss", seed=seed)
+    expect(seen["as_reloaded"], "the held-out loss as reloaded").close_to(seen["as_trained"], rtol=1e-4)
+    expect(seen["as_reloaded"], "the held-out loss of the reloaded policy").at_most(LOSS_BAR)
+
+
+LEFT = "test_everything_is_in_the_run_directory/what a run leaves"
+DIRECTORIES = "test_two_runs_are_kept_apart/the number of run directories"
+RELOADED = "test_run_reloads_from_anywhere/the reloaded weights of run 1"
+KEPT = {"checkpoints/last.safetensors", "logs/losses.csv"}
+
+
+@wrong_fix(
+    "one_directory_for_all",
+    says="Everything is in one directory now, and so is every other run: the second writes over the checkpoint of the first and goes on in its log.",
+)
+def recognise_one_directory(evidence: Mapping[str, Any]) -> bool:
+    return evidence.get(DIRECTORIES) == 1
+
+
+@wrong_fix(
+    "copied_at_the_end",
+    says="The run directory gets a copy when all is done. Until then the run writes where every run writes: two at a time mix, and one that is killed leaves nothing.",
+)
+def recognise_copy(evidence: Mapping[str, Any]) -> bool:
+    return all(set(evidence[LEFT][side]) >= KEPT for side in ("inside", "outside"))
+
+
+@wrong_fix(
+    "absolute_path",
+    says="The path does not depend on the working directory any more. But it is one folder for all runs, of one user on one machine, and the run directory holds no weights.",
+)
+def recognise_absolute(evidence: Mapping[str, Any]) -> bool:
+    left = evidence[LEFT]["inside"] + evidence[LEFT]["outside"]
+    return not any(path.endswith(".safetensors") for path in left)
+
+
+@wrong_fix(
+    "moved_into_the_run",
+    says="The job changes into its run directory, so what it writes is in the right place. But the paths are still relative: whoever reloads a run stands somewhere else.",
+)
+def recognise_chdir(evidence: Mapping[str, Any]) -> bool:
+    return evidence[LEFT]["outside"] == [] and evidence.get(DIRECTORIES) == 2 and evidence.get(RELOADED) is None
