@@ -122,7 +122,8 @@ def verdict(lines: Sequence[Line]) -> str:
     failed = [line.what.split()[1] for line in lines if line.health is Health.BROKEN]
     if not failed:
         return f"All {len(lines)} ranks reach one another."
-    return f"{len(failed)} of {len(lines)} ranks did not get through: {', '.join(failed)}. Start with the first ✗ above."
+    names = ", ".join(failed)
+    return f"{len(failed)} of {len(lines)} ranks did not get through: {names}. Start with the first ✗ above."
 
 
 def _outcome(rank: int, process: subprocess.Popen[str], deadline: float) -> Line:

@@ -1,8 +1,8 @@
 """Ranks call different collectives, or one is missing from a collective in which the others wait.
 
 ## What it finds
-Every watched rank keeps its last 32 collectives: operation, shape, dtype, group, number, line. When one of them does
-fails or runs into its time-out, the ranks' records are laid side by side. The rank that is missing is named with the line at
+Every watched rank keeps its last 32 collectives: operation, shape, dtype, group, number, line. When one of them fails
+or runs into its time-out, the ranks' records are laid side by side. The rank that is missing is named with the line at
 which it stands; or the first call that is not the same on all ranks.
 
 ## Why it hurts
