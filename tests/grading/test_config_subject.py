@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from labs.grading.sandbox.child import _Child
 from labs.grading.sandbox.examination import examine
 
 
@@ -38,3 +40,18 @@ def test_a_configuration_that_hydra_refuses_is_a_failure(config: dict[str, objec
     assert (
         "Could not override 'train.typo'" in examine({"config": {**config, "overrides": ["train.typo=1"]}})["failure"]
     )
+
+
+def test_a_place_in_a_configuration_is_the_learners_own_file(
+    config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "probe", raising=False)
+    probe = tmp_path / "probe.py"
+    probe.write_text("def subject(learner):\n    return {'config': {'config_dir': learner.config.parent}}\n")
+    names = ("config.yaml", "train/base.yaml")
+    child = _Child(tmp_path, probe, {name: f"/home/learner/{name}" for name in names})
+    child.load_probe()
+    child._load("")
+    [finding] = child._diagnose("")["findings"]
+    assert (finding["code"], finding["location"]["file"]) == ("DK901", "/home/learner/train/base.yaml")
