@@ -1,0 +1,138 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import debugkit
+from labs.vla.dataset import Moments, sample_moments
+
+BATCH_SIZE, LEARNING_RATE = 32, 2e-3
+SYMPTOM_STEPS, STEPS_BY_HEART, FRAMES_BY_HEART = 100, 100, 16
+_STREAM = 32
+
+
+def training_step(learner: Any, observation: dict[str, Tensor], plans: list[list[int]], seed: int) -> dict[str, Any]:
+    """The loss of a fresh policy on observations with these plans, its logits (B, T, words), and their gradient."""
+    policy = learner.policy.build_policy(seed)
+    logits: list[Tensor] = []
+
+    def keep(_module: Any, _inputs: Any, output: Tensor) -> None:
+        output.retain_grad()
+        logits.append(output)
+
+    handle = policy.plan_head.register_forward_hook(keep)
+    loss = policy(**observation, **learner.policy.collate_plans(plans)).loss
+    handle.remove()
+    loss.backward()
+    without = [name for name, value in policy.named_parameters() if value.grad is None]
+    return {"loss": loss, "logits": logits[-1], "gradient": logits[-1].grad, "without": without}
+
+
+def losses(learner: Any, observation: dict[str, Tensor], plans: list[list[int]], seed: int) -> dict[str, Any]:
+    """The loss of a batch, and the loss that each of its rows has alone."""
+    policy = learner.policy.build_policy(seed).eval()
+
+    def loss(rows: slice) -> float:
+        some = {name: value[rows] for name, value in observation.items()}
+        with torch.no_grad():
+            return float(policy(**some, **learner.policy.collate_plans(plans[rows])).loss)
+
+    return {"together": loss(slice(None)), "alone": [loss(slice(i, i + 1)) for i in range(len(plans))]}
+
+
+def logits(learner: Any, observation: dict[str, Tensor], plans: list[list[int]], seed: int) -> Tensor:
+    """The logits (B, T, words) of a fresh policy that reads these plans."""
+    policy = learner.policy.build_policy(seed).eval()
+    batch = learner.policy.collate_plans(plans)
+    with torch.no_grad():
+        return policy(**observation, plan_ids=batch["plan_ids"], plan_mask=batch["plan_mask"]).logits
+
+
+def learnt_by_heart(learner: Any, seed: int) -> dict[str, Tensor]:
+    """After many steps on one batch of plans: whether each next word is right, and which word was wanted, (N,) each."""
+    moments = _moments(FRAMES_BY_HEART, seed)
+    policy, _ = _train(learner, seed, STEPS_BY_HEART, learner.policy.planning_batch(moments))
+    right, wanted = _next_words(learner, policy, moments)
+    return {"right": right, "wanted": wanted}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a fresh policy and a batch of plans."""
+    policy = learner.policy.build_policy(0)
+    return {
+        "model": policy,
+        "batch": learner.policy.planning_batch(_moments(48, 3)),
+        "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3),
+        "declare": debugkit.Declare(padding_mask="plan_mask", labels="labels"),
+    }
+
+
+def symptom(learner: Any) -> None:
+    """Trains the planner, and asks for the loss of the same frames in other company: what `lab run 32` shows."""
+    print(f"Training the planner, {SYMPTOM_STEPS} steps\n\n  step    loss")
+    policy, losses = _train(learner, 32, SYMPTOM_STEPS)
+    for step in (*range(0, SYMPTOM_STEPS, 20), SYMPTOM_STEPS - 1):
+        print(f"  {step:4d}  {losses[step]:6.3f}")
+    moments = _moments(256, 33)
+    right, _ = _next_words(learner, policy, moments)
+    plans = _plans(learner, moments)
+    said = policy.say(learner.policy.planning_batch(moments))
+    exact = sum(one == other for one, other in zip(said, plans, strict=True)) / len(plans)
+    print(
+        f"\nOn 256 new frames: {float(right.double().mean()):.0%} of the next words right, {exact:.0%} of the plans\n"
+    )
+    by_length = sorted(range(len(plans)), key=lambda i: len(plans[i]))
+    near, far = by_length[:8], by_length[-1:]
+    print("The loss of the same frames            words")
+    for name, rows in (("eight short plans", near), ("one long plan", far), ("all nine in one batch", near + far)):
+        batch = learner.policy.planning_batch(_take(moments, rows))
+        with torch.no_grad():
+            loss = float(policy(**batch).loss)
+        print(f"  {name:<22} {loss:6.3f}       {sum(len(plans[i]) + 1 for i in rows):3d}")
+
+
+def _train(learner: Any, seed: int, steps: int, batch: dict[str, Tensor] | None = None) -> tuple[Any, list[float]]:
+    """Train a fresh policy on `batch`, or on fresh frames at every step."""
+    policy = learner.policy.build_policy(seed)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95))
+    rng = np.random.default_rng([_STREAM, seed])
+    losses = []
+    policy.train()
+    for _ in range(steps):
+        loss = policy(**(batch or learner.policy.planning_batch(sample_moments(rng, BATCH_SIZE)))).loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return policy.eval(), losses
+
+
+def _next_words(learner: Any, policy: Any, moments: Moments) -> tuple[Tensor, Tensor]:
+    """Whether the likeliest next word is the plan's, for every word of every plan, and which that is, (N,) each."""
+    plans = [[*words, learner.policy.END] for words in _plans(learner, moments)]
+    batch = learner.policy.planning_batch(moments)
+    batch.pop("labels")
+    with torch.no_grad():
+        likeliest = policy(**batch).logits.argmax(dim=-1)
+    pairs = [(int(likeliest[row, t]), word) for row, words in enumerate(plans) for t, word in enumerate(words)]
+    said, wanted = torch.tensor(pairs).unbind(dim=1)
+    return said == wanted, wanted
+
+
+def _plans(learner: Any, moments: Moments) -> list[list[int]]:
+    return [learner.policy.plan(arm, block) for arm, block in zip(moments.arm, moments.target_block, strict=True)]
+
+
+def _moments(count: int, seed: int) -> Moments:
+    return sample_moments(np.random.default_rng([_STREAM, 1, seed]), count)
+
+
+def _take(moments: Moments, rows: list[int]) -> Moments:
+    chosen = {name: value[rows] for name, value in vars(moments).items() if name != "instruction"}
+    return Moments(**chosen, instruction=tuple(moments.instruction[i] for i in rows))
