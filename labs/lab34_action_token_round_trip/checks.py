@@ -1,0 +1,184 @@
+"""What must hold of actions as tokens. Runs in the grader's process; judges, and never sees the code.
+
+The reference is the promise in the docstring of ActionTokeniser, measured in bins of each dimension's own range: an action comes back within
+half a bin, without a bias; a token comes back as itself. Where in its bin a token stands is not prescribed beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+
+BINS = 32
+HORIZON = 4
+MANY = 4000
+HALF = 0.52
+"""Half a bin; the rest is for tokens that stand on a grid of 31 steps instead of in the middle of 32 bins."""
+BIAS = 0.03
+"""In bins. Of 4000 errors that spread evenly over a bin, the mean has a standard error of 0.005."""
+
+OVERFIT_STEPS = 80
+OUTCOME_BIAS = 0.35
+
+
+@check(
+    kind="behaviour",
+    title="An action comes back within half a bin, to either side alike",
+    property=f"decode(encode(action)) must be within half a bin of the action, and over {MANY} actions the mean error at most {BIAS} bins, in every dimension.",
+    instrument="debugkit.check(policy, batch, select=['DK405'])",
+)
+def test_actions_come_back(submission: Submission, rng: Rng) -> None:
+    for width in (3, rng.integer(4, 9)):
+        demos = demonstrations_with(rng, width)
+        low, high = ranges(demos)
+        action = low + rng.uniform(MANY, width) * (high - low)
+        seen = submission.observe("there_and_back", **demos, action=action)
+        expect(seen["returned"], "the decoded actions").has_shape(MANY, width)
+        error = (seen["returned"].double() - action) / ((high - low) / BINS)
+        expect(error.mean(dim=0).tolist(), "mean error in bins")
+        expect(float(error.abs().max()), "largest error in bins")
+        expect(error.mean(dim=0), "the mean error of each dimension, in bins").between(-BIAS, BIAS)
+        expect(error.abs().amax(dim=0), "the largest error of each dimension, in bins").at_most(HALF)
+
+
+@check(
+    kind="behaviour",
+    title="A token comes back as itself",
+    property="encode(decode(token)) must be the token, for every token, in every dimension, whatever the range.",
+    instrument="debugkit.check(policy, batch, select=['DK405'])",
+)
+def test_tokens_come_back(submission: Submission, rng: Rng) -> None:
+    for width in (3, 7, rng.integer(8, 30)):
+        demos = demonstrations_with(rng, width)
+        low, high = ranges(demos)
+        tokens = torch.arange(BINS)[:, None].repeat(1, width)
+        seen = submission.observe("every_token", **demos, tokens=tokens)
+        expect(seen["again"], "the tokens that came back").equals(tokens)
+        apart = seen["actions"].double().diff(dim=0) / ((high - low) / BINS)
+        expect(apart, "the distance of neighbouring tokens' actions, in bins").between(0.99, 1.04)
+
+
+@check(
+    kind="invariant",
+    title="Every action has one of 32 tokens, in order",
+    property="Tokens must be 0 to 31, grow with the action, and hold what lies outside the range in the outermost ones.",
+    instrument="debugkit.trace_shapes(policy, batch)",
+)
+def test_tokens_are_in_order(submission: Submission, rng: Rng) -> None:
+    demos = demonstrations_with(rng, 5)
+    low, high = ranges(demos)
+    action = low + torch.linspace(-0.5, 1.5, 401)[:, None] * (high - low)
+    tokens = submission.observe("there_and_back", **demos, action=action)["tokens"]
+    expect(tokens, "the tokens").has_shape(401, 5)
+    expect(str(tokens.dtype), "the dtype of tokens").equals("torch.int64")
+    expect(tokens[:100], "the tokens of actions below the range").equals(torch.zeros(100, 5, dtype=torch.int64))
+    expect(tokens[-100:], "the tokens of actions above the range").equals(torch.full((100, 5), BINS - 1))
+    expect(tokens.diff(dim=0), "how tokens grow with the action").between(0, 1)
+
+
+@check(
+    kind="invariant",
+    title="The loss is the cross-entropy of the demonstrated tokens",
+    property="The loss must be the mean cross-entropy over the steps that are not padding, against the tokens that encode gives.",
+    instrument="debugkit.check(policy, batch)",
+)
+def test_loss_is_the_cross_entropy(submission: Submission, rng: Rng) -> None:
+    batch = random_batch(rng, rng.integer(3, 9))
+    batch["action_is_pad"][0, 2:] = True
+    seen = submission.observe("loss_and_action", batch=batch, seed=rng.seed())
+    expect(seen["logits"], "the logits").has_shape(*batch["action"].shape, BINS)
+    error = F.cross_entropy(seen["logits"].flatten(0, 2).double(), seen["tokens"].flatten(), reduction="none")
+    wanted = error.view(batch["action"].shape).mean(dim=-1)[~batch["action_is_pad"]].mean()
+    expect(seen["loss"], "the loss").close_to(float(wanted), rtol=1e-4, atol=1e-5)
+    expect(seen["action_tokens"], "the tokens of the executed action").equals(seen["logits"].argmax(dim=-1))
+
+
+@check(
+    kind="invariant",
+    title="The image and the instruction still matter",
+    property="Another image and another instruction must each change what the robot executes.",
+    instrument="debugkit.check(policy, batch, select=['DK306'])",
+)
+def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
+    expect_image_and_instruction_to_matter(submission, rng)
+
+
+@check(
+    kind="outcome",
+    title="A policy that knows a batch by heart executes it without a bias",
+    property=f"After overfitting one batch, the executed movements must on average be within {OUTCOME_BIAS} bins of the demonstrated ones.",
+    instrument="debugkit.overfit_one_batch(policy, batch)",
+)
+def test_executes_without_a_bias(submission: Submission, seed: int) -> None:
+    seen = submission.observe("overfitted", seed=seed, steps=OVERFIT_STEPS)
+    error = (seen["executed"] - seen["wanted"]) / ((seen["high"] - seen["low"]) / BINS)  # (M, A)
+    near = (error[:, :2].abs() < 1.0).double().mean()
+    expect(near, "the share of movements executed within a bin").at_least(0.9)
+    expect(error[:, :2].mean(dim=0).abs().max(), "the largest mean error of a movement, in bins").below(OUTCOME_BIAS)
+
+
+BACK = "test_actions_come_back"
+TOKENS = "test_tokens_come_back"
+
+
+@wrong_fix(
+    "more_bins",
+    says="More bins make the bias smaller in millimetres and leave it what it was: half a bin, always to the same side. And a larger vocabulary has to be learnt.",
+)
+def recognise_more_bins(evidence: Mapping[str, Any]) -> bool:
+    means = evidence.get(f"{BACK}/mean error in bins", [])
+    return evidence["test_tokens_are_in_order"]["outcome"] == "failed" and bool(means) and max(map(abs, means)) < 0.45
+
+
+@wrong_fix(
+    "constant_added",
+    says="The constant is half a bin of one robot's range. Another dimension has another range, and the next dataset too.",
+)
+def recognise_constant(evidence: Mapping[str, Any]) -> bool:
+    means = evidence.get(f"{BACK}/mean error in bins", [])
+    return (
+        bool(means) and max(means) - min(means) > 0.05 and evidence["test_tokens_are_in_order"]["outcome"] == "passed"
+    )
+
+
+@wrong_fix(
+    "right_edges",
+    says="Now every action comes back half a bin too far to the other side: the arm drifts to the other corner.",
+)
+def recognise_right_edges(evidence: Mapping[str, Any]) -> bool:
+    means = evidence.get(f"{BACK}/mean error in bins", [])
+    return bool(means) and min(means) > 0.4 and max(means) - min(means) < 0.05
+
+
+@wrong_fix(
+    "round_instead",
+    says="Rounding moves the bins by half of their width, and the bias is gone, except at the upper end: there is no token for the last half bin, so the strongest movements come back too weak.",
+)
+def recognise_rounding(evidence: Mapping[str, Any]) -> bool:
+    means = evidence.get(f"{BACK}/mean error in bins", [])
+    largest = evidence.get(f"{BACK}/largest error in bins", 0.0)
+    return bool(means) and max(map(abs, means)) < BIAS and 0.9 < largest < 1.1
+
+
+def demonstrations_with(rng: Rng, width: int) -> dict[str, Tensor]:
+    """Demonstrated actions (N, H, A) with a range of its own in every dimension, and their padding (N, H)."""
+    middle, reach = rng.normal(width, std=0.5), rng.uniform(width, low=0.02, high=1.5)
+    reach[0], reach[1] = rng.uniform(2, low=0.9, high=1.1) * torch.tensor([0.05, 1.0])  # never all alike
+    action = middle + (2 * rng.uniform(64, HORIZON, width) - 1) * reach
+    is_pad = rng.boolean(64, HORIZON, probability=0.2)
+    is_pad[0, 0] = False
+    action[is_pad] += 5.0
+    return {"demonstrated": action, "action_is_pad": is_pad}
+
+
+def ranges(demos: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The extremes of the steps that are not padding, (A,) each."""
+    steps = demos["demonstrated"][~demos["action_is_pad"]]
+    return steps.amin(dim=0), steps.amax(dim=0)

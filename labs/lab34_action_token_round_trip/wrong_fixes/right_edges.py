@@ -1,0 +1,99 @@
+# refused_by: test_actions_come_back
+# why: The upper edge is as far from the middle as the lower one.
+"""A policy that speaks actions: every dimension of every step is one of 32 tokens, in the units of the robot.
+
+    action (B, H, A) ── encode ─▶ tokens (B, H, A) ── cross-entropy ── logits (B, H, A, 32)
+    action (B, H, A) ◀─ decode ── tokens (B, H, A) ◀── argmax ─────────────┘
+
+Notable choices
+- Each dimension has its own range, the extremes of the demonstrations, cut into bins of equal width. A robot with
+  joints in radians and a gripper in centimetres needs no normalisation before.
+- What lies outside the range goes to the outermost bin. Nothing else is clipped, and no token stands for two bins.
+- 32 bins are coarse on purpose: fewer tokens are learnt sooner, and a gripper that reaches 7 cm does not need tenths of
+  a millimetre.
+- Ranges are buffers: they travel with the checkpoint, so that the robot decodes what this training encoded.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from labs.vla.dataset import Frames
+from labs.vla.heads import ActionHead, TokenHead
+from labs.vla.normalization import ActionStatistics
+from labs.vla.policy import Policy
+
+BINS = 32
+
+
+class ActionTokeniser(nn.Module):
+    """Turns actions (..., A) into tokens 0 to BINS - 1, and tokens into actions.
+
+    An action within the range comes back with an error of at most half a bin, to either side alike: over many actions
+    the errors cancel out. A token comes back as itself.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, action_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("low", -torch.ones(action_dim))
+        self.register_buffer("high", torch.ones(action_dim))
+
+    def fit(self, action: Tensor, action_is_pad: Tensor) -> None:
+        """Set the ranges from demonstrated actions (N, H, A), leaving out padded steps (N, H)."""
+        steps = action[~action_is_pad]  # (M, A)
+        self.low.copy_(steps.amin(dim=0))
+        self.high.copy_(steps.amax(dim=0))
+
+    @property
+    def bin_width(self) -> Tensor:
+        """In environment units, (A,)."""
+        return (self.high - self.low) / BINS
+
+    def encode(self, action: Tensor) -> Tensor:
+        """The bin of each action, int64, (..., A)."""
+        return ((action - self.low) / self.bin_width).floor().long().clamp(0, BINS - 1)
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        """The action of each bin in environment units, (..., A)."""
+        return self.low + (tokens + 1) * self.bin_width
+
+
+class SpeakingHead(TokenHead):
+    """The base's token head on actions in environment units."""
+
+    def __init__(self, width: int, horizon: int, action_dim: int) -> None:
+        super().__init__(width, horizon, action_dim, bins=BINS)
+        self.tokeniser = ActionTokeniser(action_dim)
+
+    def statistics(self) -> ActionStatistics:
+        """No normalisation: the tokeniser has the ranges."""
+        return ActionStatistics(torch.zeros(self.action_dim), torch.ones(self.action_dim))
+
+    def encode(self, action: Tensor) -> Tensor:
+        """Actions to tokens, (B, H, A)."""
+        return self.tokeniser.encode(action)
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        """Tokens to actions, (B, H, A)."""
+        return self.tokeniser.decode(tokens)
+
+
+class SpeakingPolicy(Policy):
+    """The base policy with a head that speaks actions; `policy(**batch).loss` trains it, `predict` drives the robot."""
+
+    head: SpeakingHead
+
+    def build_head(self) -> ActionHead:
+        """The token head on environment units."""
+        return SpeakingHead(self.config.width, self.config.horizon, self.config.action_dim)
+
+
+def build_policy(frames: Frames, seed: int) -> SpeakingPolicy:
+    """The pretrained base with a fresh head drawn from `seed`, and the ranges of these demonstrations."""
+    policy = SpeakingPolicy.from_base(seed=seed)
+    policy.head.tokeniser.fit(torch.from_numpy(frames.action), torch.from_numpy(frames.action_is_pad))
+    return policy
