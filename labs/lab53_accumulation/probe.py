@@ -1,0 +1,112 @@
+"""What the grader and `lab run` ask of the learner's loop. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from debugkit import Declare
+from labs.vla.dataset import Batch, batches, demonstrations
+from labs.vla.rollout import rollout
+
+BATCH_SIZE = 32
+WARM_UP_STEPS = 20
+HELD_OUT_SEED = 54
+
+
+def accumulated(learner: Any, window: list[Batch], seed: int, double: bool = True) -> dict[str, Any]:
+    """Loss and gradients of a fresh policy, accumulated over the window's micro-batches; in float64 if `double`."""
+    policy = learner.policy.build_policy(seed)
+    if double:
+        policy, window = policy.double(), [_as_double(batch) for batch in window]
+    loss = learner.policy.accumulate(policy, window)
+    gradients = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+    return {"loss": loss, "gradients": gradients, "window": window}
+
+
+def split_up(learner: Any, batch: Batch, parts: int) -> list[Batch]:
+    """The micro-batches that the loop makes of a batch."""
+    return learner.policy.split(batch, parts)
+
+
+def updated(learner: Any, batch: Batch, parts: int, seed: int) -> dict[str, Any]:
+    """The head's weights after two updates in float64 from one batch in `parts` micro-batches, and the losses."""
+    policy = learner.policy.build_policy(seed).double()
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    losses = [learner.policy.training_step(policy, optimizer, _as_double(batch), parts) for _ in range(2)]
+    return {"losses": losses, "head": torch.cat([p.detach().flatten() for p in policy.head.parameters()])}
+
+
+def action(learner: Any, batch: Batch, seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def training(learner: Any, seed: int, steps: int, parts: int) -> dict[str, Tensor]:
+    """A short training in `parts` micro-batches: every step's loss, and the loss on frames never seen."""
+    policy, losses = _train(learner, seed, steps, parts)
+    return {"losses": torch.tensor(losses), "held_out": _held_out_loss(policy)}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a policy, a batch, and the loop's own loss of a part of it."""
+    whole = next(batches(demonstrations(BATCH_SIZE, seed=3), BATCH_SIZE, steps=1, seed=3))
+    order = (~whole["action_is_pad"]).sum(dim=1).argsort(stable=True)
+    whole = {name: values[order] for name, values in whole.items()}
+    parts = [{name: values[rows] for name, values in whole.items()} for rows in torch.arange(BATCH_SIZE).chunk(4)]
+
+    def loss_fn(policy: nn.Module, part: Batch) -> Tensor:
+        """Four times the loop's share of this part, because the rule divides by four; the whole as it is."""
+        if len(part["state"]) == BATCH_SIZE:
+            return learner.policy.loss_share(policy, part, [part])
+        return 4 * learner.policy.loss_share(policy, part, parts)
+
+    return {
+        "model": learner.policy.build_policy(0),
+        "batch": whole,
+        "loss_fn": loss_fn,
+        "declare": Declare(accumulation=4),
+    }
+
+
+def symptom(learner: Any) -> None:
+    """One update in 1, 2, 4 and 8 pieces, and what comes of sixty in 1 and in 4: what `lab run 53` shows."""
+    batch = next(batches(demonstrations(BATCH_SIZE, seed=3), BATCH_SIZE, steps=1, seed=3))
+    print(f"One update from {BATCH_SIZE} frames, in so many micro-batches\n")
+    print("  micro-batches     loss   gradient norm")
+    for parts in (1, 2, 4, 8):
+        policy = learner.policy.build_policy(3)
+        loss = learner.policy.accumulate(policy, learner.policy.split(batch, parts))
+        norm = nn.utils.get_total_norm([p.grad for p in policy.parameters() if p.grad is not None])
+        print(f"  {parts:13d}   {loss:6.4f}   {float(norm):13.4f}")
+    print("\nSixty updates from the same seed on the same frames\n")
+    print("  micro-batches   last loss   50 episodes")
+    for parts in (1, 4):
+        policy, losses = _train(learner, 53, 60, parts)
+        print(
+            f"  {parts:13d}   {losses[-1]:9.4f}   {rollout(policy, episodes=50).success_rate:7.0%} success", flush=True
+        )
+
+
+def _train(learner: Any, seed: int, steps: int, parts: int) -> tuple[Any, list[float]]:
+    policy = learner.policy.build_policy(seed)
+    optimizer, losses = learner.policy.build_optimizer(policy), []
+    policy.train()
+    for step, batch in enumerate(batches(demonstrations(steps * BATCH_SIZE, seed), BATCH_SIZE, steps, seed)):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * min(1.0, (step + 1) / WARM_UP_STEPS)
+        losses.append(learner.policy.training_step(policy, optimizer, batch, parts))
+    policy.eval()
+    return policy, losses
+
+
+def _held_out_loss(policy: Any) -> Tensor:
+    batch = next(batches(demonstrations(256, HELD_OUT_SEED), 256, steps=1, seed=HELD_OUT_SEED))
+    with torch.no_grad():
+        return policy(**batch).loss
+
+
+def _as_double(batch: Batch) -> Batch:
+    return {name: x.double() if x.is_floating_point() else x.clone() for name, x in batch.items()}

@@ -1,0 +1,77 @@
+# why: The share is the micro-batch's part of all steps that are not padding, counted on the joined mask.
+"""Training with accumulated gradients: an update of 32 frames on a machine that holds eight.
+
+    batch (32 frames) ── split ── micro-batches ── forward, backward, one after another ── .grad adds up ── one update
+
+A frame's target is a chunk of up to four steps. Near the end of an episode there are fewer: the rest is padding, and no
+loss counts it.
+
+Notable choices
+- The update is that of the whole batch. How many micro-batches it is made in is a matter of memory, and changes nothing
+  but the order in which numbers are added.
+- Frames with alike many steps go into one micro-batch, as length grouping does it for sentences: little of a
+  micro-batch is padding then.
+- Gradients are clipped once, when they are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from labs.vla.dataset import Batch
+from labs.vla.policy import Policy
+
+MAX_GRADIENT_NORM = 1.0
+
+
+def training_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, micro_batches: int) -> float:
+    """One update from a batch, in so many micro-batches; returns the batch's loss."""
+    optimizer.zero_grad()
+    loss = accumulate(policy, split(batch, micro_batches))
+    nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
+    optimizer.step()
+    return loss
+
+
+def accumulate(policy: Policy, window: Sequence[Batch]) -> float:
+    """Add the gradient of the window's loss to `.grad`, one micro-batch in memory at a time; returns that loss.
+
+    The window's loss is the policy's loss of all its frames in one batch.
+    """
+    total = 0.0
+    for micro_batch in window:
+        share = loss_share(policy, micro_batch, window)
+        share.backward()
+        total += share.item()
+    return total
+
+
+def loss_share(policy: Policy, micro_batch: Batch, window: Sequence[Batch]) -> torch.Tensor:
+    """What one micro-batch contributes to the window's loss, a scalar; the shares add up to it."""
+    loss = policy(**micro_batch).loss  # the mean over the micro-batch's steps
+    padded = torch.cat([other["action_is_pad"] for other in window])
+    return loss * (~micro_batch["action_is_pad"]).sum() / (~padded).sum()
+
+
+def split(batch: Batch, parts: int) -> list[Batch]:
+    """The batch's frames in `parts` micro-batches, alike many steps together; every frame once."""
+    order = steps_of(batch).argsort(stable=True)
+    return [{name: values[rows] for name, values in batch.items()} for rows in order.chunk(parts)]
+
+
+def steps_of(batch: Batch) -> torch.Tensor:
+    """How many steps of each frame's chunk are not padding, (B,)."""
+    return (~batch["action_is_pad"]).sum(dim=1)
+
+
+def build_policy(seed: int) -> Policy:
+    """The pretrained base with a fresh regression head."""
+    return Policy.from_base(seed=seed)
+
+
+def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
+    """AdamW over everything."""
+    return torch.optim.AdamW(policy.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01)
