@@ -1,0 +1,183 @@
+"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from labs.vla.dataset import Batch, batches, demonstrations
+from labs.vla.randomness import private_randomness
+from labs.vla.rollout import Rollout, rollout
+
+BATCH_SIZE = 32
+TRAINING_STEPS, VALIDATE_EVERY = 160, 20
+FAILS_AT = 3
+"""Which validation of `lab run 52` meets a frame that cannot be read."""
+
+
+def modes(learner: Any, in_eval: list[str], raises: bool) -> dict[str, Any]:
+    """Each module's `training`, by path, before, inside and after `evaluating`; the root's path is empty.
+
+    The policy is in training mode but for the modules whose paths begin with one of `in_eval`. With `raises`, the
+    block ends in an OSError; `raised` says what came out of it.
+    """
+    policy = learner.policy.build_policy(0)
+    policy.train()
+    for path, module in policy.named_modules():
+        if any(path.startswith(start) for start in in_eval):
+            module.training = False
+    seen: dict[str, Any] = {"before": _modes(policy), "raised": None}
+    try:
+        with learner.policy.evaluating(policy):
+            seen["inside"] = _modes(policy)
+            if raises:
+                raise OSError("a frame cannot be decoded")
+    except Exception as error:  # which one is the check's to judge
+        seen["raised"] = type(error).__name__
+    return {**seen, "after": _modes(policy)}
+
+
+def asked_twice(learner: Any, batch: dict[str, Tensor], seed: int, training: bool) -> dict[str, Any]:
+    """Two chunks (B, H, 3) and two validation losses from one policy, which was left in training mode or not."""
+    policy = learner.policy.build_policy(seed)
+    policy.train(training)
+    with private_randomness(seed):
+        chunks = [learner.policy.act(policy, batch) for _ in range(2)]
+        losses = [learner.policy.validate(policy, [batch]) for _ in range(2)]
+    return {"chunks": chunks, "losses": losses}
+
+
+def training_passes(learner: Any, stream: list[dict[str, Tensor]], seed: int, fails_at: int) -> dict[str, Any]:
+    """The learner's training, a validation after every second step, of which number `fails_at` raises.
+
+    For each optimizer step: the root's mode, and the share of the head's input that was exactly 0. For each forward
+    pass in a validation: whether gradients were enabled. `validation` is the log's, and `mode` how training left it.
+    """
+    policy = learner.policy.build_policy(seed)
+    root: list[bool] = []
+    dropped: list[float] = []
+    graphs: list[bool] = []
+    shares: list[float] = []
+
+    def look(_: Any, inputs: tuple[Any, ...]) -> None:
+        if torch.is_grad_enabled():
+            shares.append(float((inputs[0] == 0).double().mean()))
+
+    def note(*_: Any) -> None:
+        root.append(policy.training)
+        dropped.append(shares[-1] if shares else -1.0)
+
+    validation = _Validation([stream[0]], fails_at, lambda: graphs.append(torch.is_grad_enabled()))
+    handles = (policy.head.register_forward_pre_hook(look), register_optimizer_step_pre_hook(note))
+    try:
+        with private_randomness(seed):
+            log = learner.policy.train(policy, learner.policy.build_optimizer(policy), stream, validation, every=2)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {
+        "training": root,
+        "dropped": torch.tensor(dropped),
+        "graphs": graphs,
+        "validation": list(log.validation.values()),
+        "mode": policy.training,
+    }
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk (B, H, 3) that a fresh policy gives the robot, after training has left it in evaluation mode."""
+    with private_randomness(seed):
+        return learner.policy.act(learner.policy.build_policy(seed).eval(), batch)
+
+
+def trained_rollouts(learner: Any, seed: int, episodes: int, steps: int) -> dict[str, Any]:
+    """Train with a validation that fails, then run the same episodes twice through `act`."""
+    policy, log = _train(learner, seed, steps)
+    first, second = (_rollout(learner, policy, episodes, 500_000 + seed, run) for run in (0, 1))
+    return {
+        "success": [torch.from_numpy(result.success) for result in (first, second)],
+        "distance": [torch.from_numpy(result.distance) for result in (first, second)],
+        "validation": list(log.validation.values())[-1],
+    }
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit's arguments: the loss as the script computes it in each mode, and a run in which a validation fails."""
+    policy = learner.policy.build_policy(0)
+    optimizer = learner.policy.build_optimizer(policy)
+    stream = list(batches(demonstrations(8 * BATCH_SIZE, seed=52), BATCH_SIZE, steps=8, seed=52))
+
+    def loss_fn(model: Any, batch: dict[str, Tensor]) -> Tensor:
+        return model(**batch).loss if model.training else torch.tensor(learner.policy.validate(model, [batch]))
+
+    def loop() -> None:
+        learner.policy.train(policy, optimizer, stream, _Validation(stream[:1], fails_at=1), every=3)
+
+    return {"model": policy, "batch": stream[0], "optimizer": optimizer, "loss_fn": loss_fn, "loop": loop}
+
+
+def symptom(learner: Any) -> None:
+    """Trains, asks one question ten times, and runs the same episodes three times: what `lab run 52` shows."""
+    print("  step  training  validation")
+    policy, log = _train(learner, 52, TRAINING_STEPS)
+    for step, loss in log.validation.items():
+        recent = log.losses[step - VALIDATE_EVERY : step]
+        shown = f"{loss:10.3f}" if loss == loss else "    failed: frame 217 cannot be decoded"
+        print(f"{step:6d}  {sum(recent) / len(recent):8.3f}  {shown}")
+    batch = next(batches(demonstrations(64, seed=3), 64, steps=1, seed=3))
+    with private_randomness(0):
+        answers = torch.stack([learner.policy.act(policy, batch) for _ in range(10)])[..., 0, :2]  # (10, B, 2)
+    print("\nOne observation, asked ten times: the first action's target")
+    spread = (answers.amax(dim=0) - answers.amin(dim=0)).norm(dim=-1)  # (B,) metres
+    print(f"  differs by {1000 * float(spread.median()):.1f} mm (median of 64)")
+    print("\nThe same 50 episodes, three times:")
+    for run in range(3):
+        result = _rollout(learner, policy, 50, 10_000, run)
+        print(f"  {result.success_rate:4.0%} success, {result.steps.sum()} actions")
+
+
+class _Validation:
+    """Batches that can be read again and again, but for one time, when a frame cannot be decoded."""
+
+    def __init__(self, frames: list[Batch], fails_at: int, on_batch: Any = lambda: None) -> None:
+        self.frames, self.fails_at, self.on_batch = frames, fails_at, on_batch
+        self.times = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.times += 1
+        for batch in self.frames:
+            if self.times == self.fails_at:
+                raise OSError("frame 217 cannot be decoded")
+            self.on_batch()
+            yield batch
+
+
+def _train(learner: Any, seed: int, steps: int) -> tuple[Any, Any]:
+    policy = learner.policy.build_policy(seed)
+    stream = batches(demonstrations(steps * BATCH_SIZE, seed), BATCH_SIZE, steps, seed)
+    held_out = next(batches(demonstrations(128, seed + 1), 128, steps=1, seed=0))
+    with private_randomness(seed):
+        log = learner.policy.train(
+            policy, learner.policy.build_optimizer(policy), stream, _Validation([held_out], FAILS_AT), VALIDATE_EVERY
+        )
+    return policy, log
+
+
+def _rollout(learner: Any, policy: Any, episodes: int, first_seed: int, run: int) -> Rollout:
+    """Closed-loop episodes through `act`, with other random numbers in each run: nobody seeds a robot."""
+    draws = count(1_000 * run)
+
+    def predict(observation: Batch) -> Tensor:
+        with private_randomness(next(draws)):
+            return learner.policy.act(policy, observation)
+
+    return rollout(policy, episodes=episodes, first_seed=first_seed, predict=predict)
+
+
+def _modes(policy: Any) -> dict[str, bool]:
+    return {path: module.training for path, module in policy.named_modules()}
