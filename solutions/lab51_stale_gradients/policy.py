@@ -74,7 +74,7 @@ def train(
     policy.train()
     log: list[LogLine] = []
     for step, batch in enumerate(stream):
-        optimizer.zero_grad()
+        optimizer.zero_grad()  # once for each step, in whichever phase
         if step < head_steps:
             phase = "head"
             loss = head_loss(policy, batch)
