@@ -1,0 +1,182 @@
+"""What must hold of a loss over chunks that may reach beyond their episode. Runs in the grader's process; never sees the code.
+
+The reference is the docstring's sentence, counted: the mean absolute error over the numbers of the steps that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import expect_frames_to_be_independent, expect_image_and_instruction_to_matter, random_batch
+
+WIDTH = 16
+ERROR_BAR = 0.5
+
+
+@check(
+    kind="behaviour",
+    title="An error of one is a loss of one",
+    property="If every number of the steps that exist is off by c, the loss must be c: for any share of padding, any chunk, any number of joints.",
+    instrument="debugkit.check(policy, batch, select=['DK309'])",
+)
+def test_constant_error_is_the_loss(submission: Submission, rng: Rng) -> None:
+    for action_dim in (3, 1, 7, rng.integer(8, 33)):
+        horizon, seed = rng.integer(4, 11), rng.seed()
+        feature = rng.normal(6, WIDTH)
+        chunk = submission.observe("chunk", feature=feature, horizon=horizon, action_dim=action_dim, seed=seed)
+        expect(chunk, "the chunk").has_shape(6, horizon, action_dim)
+        for longest in (horizon, max(1, horizon // 2), 1):
+            off = float(rng.uniform(1, low=0.3, high=2.0))
+            target = chunk + off * (2.0 * rng.boolean(6, horizon, action_dim).float() - 1)
+            is_pad = padding(rng, 6, horizon, longest)
+            seen = submission.observe("head_loss", feature=feature, target=target, is_pad=is_pad, seed=seed)
+            what = f"the loss of an error of {off:.3f}, {int(is_pad.sum())} of {is_pad.numel()} steps padded, A = {action_dim},"
+            expect(seen["loss"], what).close_to(off, rtol=1e-4, atol=1e-5)
+
+
+@check(
+    kind="behaviour",
+    title="The loss is the mean over what exists, and so is its gradient",
+    property="Loss and gradient must be those of the mean absolute error over the numbers of the steps that exist.",
+    instrument="debugkit.check(policy, batch, select=['DK309'])",
+)
+def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
+    for horizon, action_dim in ((8, 3), (rng.integer(3, 7), rng.integer(5, 9))):
+        feature, target = rng.normal(5, WIDTH), rng.normal(5, horizon, action_dim, std=2.0)
+        is_pad = padding(rng, 5, horizon, horizon)
+        seen = submission.observe("head_loss", feature=feature, target=target, is_pad=is_pad, seed=rng.seed())
+        expect(seen["chunk"], "the chunk").has_shape(5, horizon, action_dim)
+        loss, gradient = reference(seen["chunk"], target, is_pad)
+        expect(formula(float(seen["loss"]), (seen["chunk"] - target).abs(), is_pad), "formula")
+        expect(seen["loss"], "the loss").close_to(loss, rtol=1e-4, atol=1e-5)
+        expect(seen["gradient"], "the gradient of the chunk").close_to(gradient, rtol=1e-3, atol=1e-6)
+
+
+@check(
+    kind="behaviour",
+    title="What stands behind the end does not count",
+    property="Other numbers in the padded steps must not change the loss; where no step exists at all, it is 0.",
+    instrument="debugkit.check(policy, batch, select=['DK309'])",
+)
+def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
+    feature, target, is_pad, seed = rng.normal(4, WIDTH), rng.normal(4, 8, 3), padding(rng, 4, 8, 5), rng.seed()
+    loss = submission.observe("head_loss", feature=feature, target=target, is_pad=is_pad, seed=seed)["loss"]
+    expect(loss, "the loss").above(0.0)
+    other = torch.where(is_pad[..., None], rng.normal(4, 8, 3, std=50.0), target)
+    changed = submission.observe("head_loss", feature=feature, target=other, is_pad=is_pad, seed=seed)["loss"]
+    expect(changed, "the loss with other padded steps").close_to(loss)
+    nothing = torch.ones_like(is_pad)
+    empty = submission.observe("head_loss", feature=feature, target=target, is_pad=nothing, seed=seed)["loss"]
+    expect(empty, "the loss of a batch in which no step exists").close_to(0.0)
+
+
+@check(
+    kind="invariant",
+    title="The image and the instruction still matter",
+    property="Another image and another instruction must each change the predicted chunk.",
+    instrument="debugkit.check(policy, batch, select=['DK306'])",
+)
+def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
+    expect_image_and_instruction_to_matter(submission, rng, batch=random_batch(rng, 3, horizon=8))
+
+
+@check(
+    kind="invariant",
+    title="A frame does not depend on its neighbours",
+    property="The chunk predicted for a frame must be the same whatever else is in the batch.",
+    instrument="debugkit.check(policy, batch, select=['DK305'])",
+)
+def test_frames_are_independent(submission: Submission, rng: Rng) -> None:
+    expect_frames_to_be_independent(submission, rng)
+
+
+@check(
+    kind="outcome",
+    title="The policy learns the steps that exist",
+    property=f"After a short training the numbers of the steps that exist must be off by less than {ERROR_BAR} on average, on frames never seen.",
+    instrument="lab run 42",
+)
+def test_policy_learns(submission: Submission, seed: int) -> None:
+    error = submission.observe("error_after_training", seed=seed)
+    expect(error.mean(), "the mean error").below(ERROR_BAR)
+
+
+@wrong_fix(
+    "forgot_the_joints",
+    says="The mask has one number a step, the error one a joint: the sum runs over all joints and the divisor does not. The loss grows with the robot.",
+)
+def recognise_joints(evidence: Mapping[str, Any]) -> bool:
+    return evidence[FORMULA] == "the sum, divided by the steps that exist"
+
+
+@wrong_fix(
+    "no_mask",
+    says="Without the mask the padded steps are learnt: behind its end the episode's last action is repeated, and the policy is taught to repeat it.",
+)
+def recognise_no_mask(evidence: Mapping[str, Any]) -> bool:
+    return evidence[FORMULA] == "the mean over all steps, padded or not"
+
+
+@wrong_fix(
+    "mean_of_frames",
+    says="Every frame counts alike here: a number of a frame with one step left weighs eight times one of a full chunk. The loss asked for is a mean over numbers.",
+)
+def recognise_mean_of_frames(evidence: Mapping[str, Any]) -> bool:
+    return evidence[FORMULA] == "the mean of the frames' means"
+
+
+@wrong_fix(
+    "whole_chunks_only",
+    says="Frames near the end are left out, the ones in which the gripper closes: no loss is ever taken on a grasp.",
+)
+def recognise_whole_chunks(evidence: Mapping[str, Any]) -> bool:
+    return evidence[FORMULA] == "the mean over the chunks without padding"
+
+
+@wrong_fix(
+    "scaled_by_the_horizon",
+    says="The divisor is a guess at how much is padded on average. It holds for one data set, if that.",
+)
+def recognise_scaled(evidence: Mapping[str, Any]) -> bool:
+    return evidence[FORMULA] == "a constant times the mean with zeros in it"
+
+
+FORMULA = "test_loss_equals_the_reference/formula"
+
+
+def padding(rng: Rng, size: int, horizon: int, longest: int) -> Tensor:
+    """Which steps do not exist (B, H): from 1 to `longest` do in each frame, all of `longest` in the first."""
+    exist = torch.cat([torch.tensor([longest]), rng.integers(1, longest + 1, size - 1)])
+    return torch.arange(horizon)[None] >= exist[:, None]
+
+
+def reference(chunk: Tensor, target: Tensor, is_pad: Tensor) -> tuple[float, Tensor]:
+    """The mean absolute error over the numbers of the steps that exist, and its gradient (B, H, A)."""
+    exists = (~is_pad)[..., None].expand_as(chunk)
+    difference = (chunk - target).double()
+    loss = float(difference.abs()[exists].mean())
+    return loss, (torch.sign(difference) * exists / int(exists.sum())).float()
+
+
+def formula(measured: float, error: Tensor, is_pad: Tensor) -> str:
+    """Which formula explains a loss, from the absolute errors (B, H, A) and a first chunk without padding."""
+    error, exists = error.double(), (~is_pad)[..., None].expand_as(error)
+    kept = error * exists
+    candidates = {
+        "the mean over what exists": error[exists].mean(),
+        "the mean with zeros in it": kept.mean(),
+        "the sum, divided by the steps that exist": kept.sum() / (~is_pad).sum(),
+        "the mean over all steps, padded or not": error.mean(),
+        "the mean of the frames' means": (kept.sum(dim=(1, 2)) / exists.sum(dim=(1, 2))).mean(),
+        "the mean over the chunks without padding": error[~is_pad.any(dim=1)].mean(),
+        "a constant times the mean with zeros in it": 2 * kept.mean(),
+    }
+    for name, value in candidates.items():
+        if abs(measured - float(value)) <= 1e-4 * abs(float(value)) + 1e-6:
+            return name
+    return "another"
