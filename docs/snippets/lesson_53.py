@@ -17,7 +17,7 @@ batch = next(batches(demonstrations(32, seed=3), batch_size=32, steps=1, seed=3)
 
 
 def gradient(window):
-    policy = build_policy(seed=0)
+    policy = build_policy(seed=3)
     accumulate(policy, window)
     return torch.cat([p.grad.flatten() for p in policy.parameters()])
 
