@@ -1,0 +1,45 @@
+"""The figure of lesson 61, from real runs: `lab dev figures 61`."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save
+from labs.grading.catalog import find
+from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import Policy
+
+SEED, STEPS, BATCH_SIZE = 61, 50, 4
+
+
+def figures(out: Path) -> None:
+    """Nodes of autograd graphs that are alive after each step, of both."""
+    torch.set_num_threads(1)
+    figure, axes = new_figure("What is alive after each step", "step", "nodes of autograd graphs")
+    for name, module in broken_and_mended(find("61")).items():
+        policy, counts = Policy.from_base(seed=SEED), []
+        stream = batches(demonstrations(STEPS * BATCH_SIZE, SEED), BATCH_SIZE, steps=STEPS, seed=SEED)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
+        gc.collect()
+        gc.freeze()
+        module.train_epoch(policy, stream, optimizer, lambda *_, counts=counts: counts.append(_nodes_alive()))
+        gc.unfreeze()
+        axes.plot(range(1, STEPS + 1), counts, color=COLOURS[name], label=name)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    save(figure, out / "61_nodes.svg")
+
+
+def _nodes_alive() -> int:
+    tensors = [found for found in gc.get_objects() if issubclass(type(found), Tensor)]
+    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        new = {node for node, _ in waiting.pop().next_functions if node is not None} - seen
+        seen |= new
+        waiting += new
+    return len(seen)

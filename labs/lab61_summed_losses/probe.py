@@ -1,0 +1,157 @@
+"""What the grader and `lab run` ask of the learner's epoch. Runs beside the learner's code, in the sandboxed child.
+
+Counted are nodes of autograd graphs and bytes of tensors that are alive, never the memory of the process: an allocator
+that was generous before shows no rise for minutes.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import Policy
+
+SEED, STEPS, BATCH_SIZE, LOOK_EVERY = 61, 50, 4, 10
+
+
+def graphs(learner: Any, batches: list[dict[str, Tensor]], steps: int, seed: int) -> dict[str, list[int]]:
+    """Train for `steps`, and after every tenth: nodes of all graphs that are alive, and bytes of all tensors."""
+    policy = Policy.from_base(seed=seed)
+    nodes, stored = [], []
+
+    def look(step: int, _averages: dict[str, float]) -> None:
+        if (step + 1) % LOOK_EVERY == 0:
+            tensors = _live_tensors()
+            nodes.append(_nodes(tensors))
+            stored.append(_bytes(tensors))
+
+    stream = [batches[step % len(batches)] for step in range(steps)]
+    with _counting_from_here():
+        learner.policy.train_epoch(policy, stream, _optimizer(policy), look)
+    return {"nodes": nodes, "bytes": stored}
+
+
+def epoch(learner: Any, batches: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
+    """An epoch's averages, after it and after each step; every batch's loss; how far its weights end from plain ones.
+
+    Plain weights are those of a loop that does the same and logs nothing.
+    """
+    policy, plain, losses = Policy.from_base(seed=seed), Policy.from_base(seed=seed), []
+    handle = policy.register_forward_hook(lambda _, __, out: losses.append(_value(out)))
+    running: list[float] = []
+    averages = learner.policy.train_epoch(
+        policy, batches, _optimizer(policy), lambda _, averages: running.append(float(averages["loss"]))
+    )
+    handle.remove()
+    optimizer = _optimizer(plain)
+    for batch in batches:
+        plain.train()
+        optimizer.zero_grad()
+        plain(**batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        optimizer.step()
+    apart = max(float((a - b).abs().max()) for a, b in zip(policy.parameters(), plain.parameters(), strict=True))
+    return {
+        "averages": {name: float(value) for name, value in averages.items()},
+        "running": running,
+        "losses": [value for value in losses if value is not None],
+        "apart": apart,
+    }
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a policy predicts after one step on `batch`, (B, H, 3)."""
+    policy = Policy.from_base(seed=seed)
+    learner.policy.train_epoch(policy, [batch], _optimizer(policy))
+    return policy.eval().predict(batch)
+
+
+def trained(learner: Any, seed: int) -> dict[str, float]:
+    """The average loss of a first and of a third epoch over the same 320 frames."""
+    policy = Policy.from_base(seed=seed)
+    optimizer, frames = _optimizer(policy), demonstrations(320, seed)
+    epochs = [
+        learner.policy.train_epoch(policy, batches(frames, 16, steps=20, seed=number), optimizer)["loss"]
+        for number in range(3)
+    ]
+    return {"first": float(epochs[0]), "last": float(epochs[-1])}
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit's arguments: a fresh policy, its optimizer, and twelve steps of the learner's epoch."""
+    policy = Policy.from_base(seed=0)
+    optimizer = _optimizer(policy)
+
+    def loop() -> None:
+        learner.policy.train_epoch(policy, _stream(12), optimizer)
+
+    return {"model": policy, "optimizer": optimizer, "loop": loop}
+
+
+def symptom(learner: Any) -> None:
+    """Trains and counts what is alive after every tenth step: what `lab run 61` shows."""
+    policy = Policy.from_base(seed=SEED)
+    print(f"Fine-tuning, {STEPS} steps of {BATCH_SIZE} frames\n")
+    print("  step   loss so far   tensors alive, MB   graph nodes alive", flush=True)
+
+    def look(step: int, averages: dict[str, float]) -> None:
+        if (step + 1) % LOOK_EVERY == 0:
+            tensors = _live_tensors()
+            count = f"{_bytes(tensors) / 2**20:19.2f}   {_nodes(tensors):17,}"
+            print(f"  {step + 1:4d}   {averages['loss']:11.4f}   {count}", flush=True)
+
+    with _counting_from_here():
+        averages = learner.policy.train_epoch(policy, _stream(STEPS), _optimizer(policy), look)
+    print("\nThe epoch: " + ", ".join(f"{name} {value:.3f}" for name, value in averages.items()))
+
+
+def _optimizer(policy: Policy) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(policy.parameters(), lr=1e-3)
+
+
+def _stream(steps: int) -> Iterable[dict[str, Tensor]]:
+    return batches(demonstrations(steps * BATCH_SIZE, SEED), BATCH_SIZE, steps=steps, seed=SEED)
+
+
+def _value(output: Any) -> float | None:
+    return None if output.loss is None else float(output.loss.detach())
+
+
+@contextmanager
+def _counting_from_here() -> Iterator[None]:
+    """What is alive now is left out of the counts, and out of what makes them slow."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _live_tensors() -> list[Tensor]:
+    gc.collect()  # a cycle that nobody refers to is not alive
+    return [found for found in gc.get_objects() if issubclass(type(found), Tensor)]
+
+
+def _bytes(tensors: list[Tensor]) -> int:
+    """Of the storages that the tensors share among them, each counted once."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+def _nodes(tensors: list[Tensor]) -> int:
+    """How many nodes of autograd graphs can be reached from the tensors."""
+    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return len(seen)
