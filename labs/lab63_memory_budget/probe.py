@@ -1,0 +1,153 @@
+"""What the grader and `lab run` ask of the learner's step. Runs beside the learner's code, in the sandboxed child."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from debugkit import Declare
+from debugkit.probes.storage import StorageCounter
+from labs.vla.dataset import Batch, batches, demonstrations
+
+MIB = 2**20
+BUDGET = 12 * MIB
+BATCH_SIZE = 64
+
+
+class Memory(StorageCounter):
+    """A machine with so many bytes: every live storage counts, and what goes beyond is torch.OutOfMemoryError."""
+
+    def __init__(self, policy: Any, batch: Batch, budget: float) -> None:
+        super().__init__()
+        self.budget = budget
+        self.hold([*policy.parameters(), *policy.buffers(), *batch.values()], "parameters")
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        output = super().__torch_dispatch__(func, types, args, kwargs)
+        if self.live > self.budget:
+            asked = self.live
+            del output  # what did not fit was never there
+            raise torch.OutOfMemoryError(f"{asked / MIB:.1f} MiB were asked of {self.budget / MIB:.1f}")
+        return output
+
+
+def step_within(learner: Any, batch: Batch, budget: float, seed: int) -> dict[str, Any]:
+    """One training step of a fresh policy in `budget` bytes.
+
+    `forwards` has the frames of each forward and the bytes alive before it. `left` are the bytes that the step leaves
+    beyond parameters, gradients and the optimizer's state.
+    """
+    policy = learner.policy.build_policy(seed)
+    optimizer, memory = learner.policy.build_optimizer(policy), Memory(policy, batch, budget)
+    before, raised, loss = memory.live, None, None
+    with _Forwards(policy, memory) as forwards, memory:
+        try:
+            loss = learner.policy.training_step(policy, optimizer, batch)
+        except torch.OutOfMemoryError as error:
+            raised = str(error)
+    gradients = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+    states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    lasting = sum(tensor.nbytes for tensor in (*gradients.values(), *states))
+    return {
+        "raised": raised,
+        "loss": loss,
+        "forwards": forwards.seen,
+        "gradients": gradients,
+        "left": memory.live - before - lasting,
+    }
+
+
+def parameters(learner: Any) -> dict[str, list[int]]:
+    """Names and shapes of the policy's trained parameters."""
+    return {name: list(p.shape) for name, p in learner.policy.build_policy(0).named_parameters() if p.requires_grad}
+
+
+def action(learner: Any, batch: Batch, seed: int) -> Tensor:
+    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def losses_within(learner: Any, seed: int, steps: int, budget: float | None, batch_size: int) -> list[float]:
+    """Losses of a short training in `budget` bytes, or without one; it ends where the step runs out of memory."""
+    policy = learner.policy.build_policy(seed)
+    optimizer, losses = learner.policy.build_optimizer(policy), []
+    for batch in batches(demonstrations(steps * batch_size, seed), batch_size, steps, seed):
+        try:
+            if budget is None:
+                losses.append(learner.policy.training_step(policy, optimizer, batch))
+                continue
+            with Memory(policy, batch, budget) as memory:
+                memory.hold([p.grad for p in policy.parameters() if p.grad is not None], "gradients")
+                losses.append(learner.policy.training_step(policy, optimizer, batch))
+        except torch.OutOfMemoryError:
+            break
+    return losses
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: the policy, and of a batch what it ran on in the end; the whole if it never ran."""
+    policy, batch = learner.policy.build_policy(0), _batch()
+    memory = Memory(policy, batch, BUDGET)
+    largest = BATCH_SIZE
+    with _Forwards(policy, memory) as forwards, memory:
+        try:
+            learner.policy.training_step(policy, learner.policy.build_optimizer(policy), batch)
+            largest = forwards.seen[-1][0]
+        except torch.OutOfMemoryError:
+            pass
+    fresh = learner.policy.build_policy(0)
+    return {
+        "model": fresh,
+        "batch": {name: values[:largest] for name, values in batch.items()},
+        "optimizer": learner.policy.build_optimizer(fresh),
+        "declare": Declare(memory_budget=BUDGET),
+    }
+
+
+def symptom(learner: Any) -> None:
+    """One step in 12 MiB, and one of a quarter of the batch: what `lab run 63` shows."""
+    batch = _batch()
+    print(f"A machine with {BUDGET / MIB:.0f} MiB, and one training step of {BATCH_SIZE} frames\n")
+    _tell(learner, batch)
+    print(f"\nThe same machine, restarted, and one training step of {BATCH_SIZE // 4} frames\n")
+    _tell(learner, {name: values[: BATCH_SIZE // 4] for name, values in batch.items()})
+
+
+def _tell(learner: Any, batch: Batch) -> None:
+    policy = learner.policy.build_policy(0)
+    memory = Memory(policy, batch, BUDGET)
+    with _Forwards(policy, memory) as forwards, memory:
+        try:
+            loss = learner.policy.training_step(policy, learner.policy.build_optimizer(policy), batch)
+        except torch.OutOfMemoryError as error:
+            print(f"  torch.OutOfMemoryError: {error}")
+            return
+    sizes = [frames for frames, _ in forwards.seen]
+    last = sizes.count(sizes[-1])
+    print(f"  one update in {last} micro-batch{'es' * (last > 1)} of {sizes[-1]} frames; loss {loss:.4f}")
+
+
+def _batch() -> Batch:
+    return next(batches(demonstrations(BATCH_SIZE, seed=63), BATCH_SIZE, steps=1, seed=63))
+
+
+class _Forwards:
+    """Keeps the frames of each forward of the policy, and the bytes alive before it."""
+
+    def __init__(self, policy: Any, memory: Memory) -> None:
+        self.policy, self.memory = policy, memory
+        self.seen: list[tuple[int, int]] = []
+
+    def __enter__(self) -> _Forwards:
+        self._handle = self.policy.register_forward_pre_hook(
+            lambda _, __, given: self.seen.append((len(given["state"]), self.memory.live)), with_kwargs=True
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._handle.remove()
