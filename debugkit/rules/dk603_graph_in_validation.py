@@ -28,10 +28,11 @@ Free: hooks on the model and its parts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
-from debugkit.observations.untrained_forwards import EvaluationGraphs
+from debugkit.observations.untrained_forwards import EvaluationGraphs, UntrainedForwards
 from debugkit.registry import Context, rule
 
 FORWARDS = 2
@@ -47,10 +48,14 @@ FORWARDS = 2
     needs=(EvaluationGraphs,),
 )
 def judge(seen: EvaluationGraphs, context: Context) -> Iterator[Finding]:
+    together: dict[tuple[int, int], list[UntrainedForwards]] = defaultdict(list)
     for passes in seen.wasted:
-        if passes.count < FORWARDS:
-            continue
+        if passes.count >= FORWARDS:
+            together[passes.count, passes.alive].append(passes)
+    for passes, *others in together.values():  # parts that one evaluation calls in turn: one cause
         name = f"`{passes.module}`" if passes.module else "the model"
+        if others:
+            name += f" and of {len(others)} more part{'s' * (len(others) > 1)}"
         held = f", and {passes.alive} of the graphs are still held" if passes.alive else ""
         yield context.finding(
             f"{passes.count} calls of {name} in eval mode recorded a graph that no backward used{held}.",
@@ -58,6 +63,7 @@ def judge(seen: EvaluationGraphs, context: Context) -> Iterator[Finding]:
             at=passes.at,
             evidence={
                 "forwards": passes.count,
+                "modules": [passes.module, *(other.module for other in others)],
                 "needed_forwards": FORWARDS,
                 "graphs_alive": passes.alive,
                 "evaluation_forwards": seen.forwards,
