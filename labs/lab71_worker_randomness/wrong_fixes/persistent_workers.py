@@ -1,0 +1,137 @@
+# refused_by: test_no_table_comes_twice
+# why: The epochs continue, but the two workers still started as copies of one generator.
+"""Fine-tuning on tables that nobody recorded: worker processes render them while the policy trains.
+
+The simulator is the data set. An item is one moment of the expert's work on a table set at random, under a lamp of
+random brightness, so the data never run out and nothing can be learnt by heart:
+
+    RenderedTables ──┬── worker 0 ── batch 0, 2, 4, … ──┬── DataLoader ── policy(**batch).loss
+                     └── worker 1 ── batch 1, 3, 5, … ──┘
+
+Notable choices
+- An epoch is a number of tables, after which the loader starts its workers anew. There is no file behind it to be
+  shuffled: every item of every epoch is a table of its own.
+- A run is repeatable: the same seed renders the same tables in the same order, another seed others.
+- Workers are forks. Rendering takes a third of the time of a step, so two of them keep ahead of the policy.
+- The lamp changes by a tenth at most; the base has seen one brightness only, and the robot will see the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from labs.vla.dataset import Batch, Frames, collate, sample_moments
+from labs.vla.policy import Policy
+from labs.vla.tabletop import expert_action
+from labs.vla.training import MAX_GRADIENT_NORM, learning_rate_at
+
+HORIZON = 4
+DIMMEST, BRIGHTEST = 0.9, 1.1
+"""The lamp's brightness, relative to the one that the base was pretrained under."""
+
+
+class RenderedTables(Dataset[Frames]):
+    """`tables` moments an epoch, each drawn and rendered when it is asked for."""
+
+    def __init__(self, tables: int, seed: int) -> None:
+        self.tables = tables
+        self.rng = np.random.default_rng(seed)
+
+    def __len__(self) -> int:
+        return self.tables
+
+    def __getitem__(self, index: int) -> Frames:
+        """One demonstration frame, N = 1. The index is only a count: what is on the table is drawn."""
+        if not 0 <= index < self.tables:
+            raise IndexError(f"An epoch has the tables 0 to {self.tables - 1}, and {index} was asked for.")
+        return render_frame(self.rng)
+
+
+def render_frame(rng: np.random.Generator) -> Frames:
+    """Draw a table, an instruction, an arm and a lamp, and ask the expert what it would do there."""
+    moment = sample_moments(rng, 1)
+    image = under_lamp(moment.images(), rng.uniform(DIMMEST, BRIGHTEST))
+    action, action_is_pad = expert_chunk(moment.arm, moment.target_block)
+    return Frames(image, moment.state(), moment.instruction, action, action_is_pad)
+
+
+def under_lamp(image: NDArray[np.uint8], brightness: float) -> NDArray[np.uint8]:
+    """The image (N, 64, 64, 3) as a lamp of this brightness would show it; the camera saturates at 255."""
+    return np.clip(np.rint(image * brightness), 0, 255).astype(np.uint8)
+
+
+def expert_chunk(arm: NDArray[np.float64], block: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The expert's next actions (N, H, 3), and which of them lie after the gripper closed (N, H)."""
+    action = np.empty((len(arm), HORIZON, 3), np.float32)
+    is_pad = np.zeros((len(arm), HORIZON), bool)
+    for step in range(HORIZON):
+        action[:, step] = expert_action(arm, block)
+        if step:
+            is_pad[:, step] = action[:, step - 1, 2] > 0
+            action[is_pad[:, step], step] = action[is_pad[:, step], step - 1]
+        arm = np.clip(arm + action[:, step, :2], 0.0, 1.0)
+    return action, is_pad
+
+
+def collate_frames(items: list[Frames]) -> Batch:
+    """Items of one frame each to a training batch."""
+    frames = Frames(
+        np.concatenate([item.image for item in items]),
+        np.concatenate([item.state for item in items]),
+        tuple(item.instruction[0] for item in items),
+        np.concatenate([item.action for item in items]),
+        np.concatenate([item.action_is_pad for item in items]),
+    )
+    return collate(frames, range(len(items)))
+
+
+def build_loader(tables: int, seed: int, batch_size: int, workers: int = 2) -> DataLoader[Frames]:
+    """A loader of `tables` fresh tables an epoch, rendered by `workers` processes; repeatable by `seed`."""
+    return DataLoader(
+        RenderedTables(tables, seed),
+        batch_size=batch_size,
+        num_workers=workers,
+        collate_fn=collate_frames,
+        multiprocessing_context="fork",
+        generator=torch.Generator().manual_seed(seed),
+        persistent_workers=workers > 0,
+    )
+
+
+def stream(loader: DataLoader[Frames], epochs: int) -> Iterator[Batch]:
+    """The batches of `epochs` epochs, one after the other."""
+    for _ in range(epochs):
+        yield from loader
+
+
+def build_policy(seed: int) -> Policy:
+    """The pretrained base with an action head drawn from `seed`."""
+    return Policy.from_base(seed=seed)
+
+
+def fine_tune(
+    policy: Policy, *, tables: int, epochs: int, seed: int, batch_size: int = 16, learning_rate: float = 1e-3
+) -> list[float]:
+    """Train `policy` in place on `epochs` epochs of rendered tables, and return every step's loss."""
+    loader = build_loader(tables, seed, batch_size)
+    steps = epochs * len(loader)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    losses = []
+    policy.train()
+    for step, batch in enumerate(stream(loader, epochs)):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(step, steps, learning_rate)
+        loss = policy(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
+        optimizer.step()
+        losses.append(loss.item())
+    policy.eval()
+    return losses
