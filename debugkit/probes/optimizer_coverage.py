@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from debugkit.finding import NotExamined
+from debugkit.master_weights import masters
 from debugkit.observations.optimizer_coverage import ForgottenParameter, OptimizerCoverage
 from debugkit.probes import SAMPLED_EVERY, Probe, probe
 from debugkit.subject import Subject
@@ -35,7 +36,8 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
             for optimizer in self._optimizers
             for index, group in enumerate(optimizer.param_groups)
         ]
-        held = {id(parameter) for _, parameters in groups for parameter in parameters}
+        tensors = [parameter for _, parameters in groups for parameter in parameters]
+        held = {id(parameter) for parameter in tensors} | masters(self.subject.model.parameters(), tensors).keys()
         trainable = {id(p): p for p in self.subject.model.parameters() if p.requires_grad}
         paths = self.subject.parameter_paths
         return OptimizerCoverage(

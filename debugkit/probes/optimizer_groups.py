@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from debugkit.finding import NotExamined
+from debugkit.master_weights import masters
 from debugkit.observations.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
 from debugkit.probes import SAMPLED_EVERY, Probe, probe
 from debugkit.subject import Subject
@@ -42,11 +43,12 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
             raise NotExamined("No optimizer was given: pass optimizer=.")
         held = self._held()
         own = {id(p): p for p in self.subject.model.parameters()}
-        everything = {id(p) for _, _, group in held for p in group["params"]}
+        copies = masters(own.values(), (p for _, _, group in held for p in group["params"]))
+        everything = {id(p) for _, _, group in held for p in group["params"]} | copies.keys()
         return OptimizerGroups(
             optimizers=len(self._optimizers),
             groups=tuple(_group(number, name, group, own) for number, name, group in held),
-            strangers=self._strangers(held, own),
+            strangers=self._strangers(held, own, set(copies.values())),
             orphans=tuple(
                 Orphan(self.subject.parameter_paths[key], tuple(p.shape), p.numel())
                 for key, p in own.items()
@@ -69,13 +71,13 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
                     held.append((number, f"{label} group {index}", group))
         return held
 
-    def _strangers(self, held: Held, own: dict[int, torch.nn.Parameter]) -> tuple[Stranger, ...]:
+    def _strangers(self, held: Held, own: dict[int, torch.nn.Parameter], copies: set[int]) -> tuple[Stranger, ...]:
         mixed = {number for number, _, group in held if any(id(p) in own for p in group["params"])}
         return tuple(
             Stranger(name, tuple(p.shape), p.numel(), number in mixed)
             for number, name, group in held
             for p in group["params"]
-            if id(p) not in own and id(p) not in self._with_gradient
+            if id(p) not in own and id(p) not in copies and id(p) not in self._with_gradient
         )
 
     def _duplicates(self, held: Held) -> tuple[Duplicate, ...]:

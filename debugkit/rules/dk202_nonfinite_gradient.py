@@ -15,7 +15,7 @@ whose gradient is not finite) of `parameter_count`. A norm that overflows over f
 suspect is looked at itself.
 
 ## Fix
-At 0 the derivatives of `sqrt`, `norm` written by hand, `x / x.norm()`, `pow(0.5)` and `atan2` are infinite or
+At 0 the derivatives of `sqrt`, `norm` written by hand, `x / x.norm()`, and `pow(0.5)` are infinite or
 undefined: put an epsilon under the root. For `torch.where`, make the input of the branch not taken safe as well: 0
 times Inf is NaN.
 
@@ -77,6 +77,8 @@ def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
 
 def _message(origin: NonfiniteOrigin) -> str:
     reach = f"{len(origin.parameters)} of {origin.parameter_count} gradients are not finite"
+    if not origin.parameter_count:  # a step that was replayed for its operation alone
+        reach = "which gradients it reaches was not looked at"
     if origin.source == "unlocated":
         first = f", {origin.parameters[0]} first" if origin.parameters else ""
         return f"{reach}{first}; which operation made them so is not known: {origin.note}."

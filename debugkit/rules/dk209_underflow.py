@@ -64,6 +64,8 @@ def judge(seen: HalfGradients, rescaled: RescaledGradients | None, context: Cont
         yield from _judge_steps(seen, context)
     elif seen.steps and not seen.half_parameters:
         raise NotExamined("Whether the loop scales its loss is not known here: use debugkit.watch().")
+    elif seen.steps:
+        raise NotExamined("The loss was not tried at another scale, which takes some passes: select DK209 alone.")
 
 
 def _judge_rescaled(seen: RescaledGradients, context: Context) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
-from debugkit.observations.action_tokens import ActionTokenisers, TokenisedDimension
+from debugkit.observations.action_tokens import ActionTokenisers, ActionTokens, TokenisedDimension
 from debugkit.registry import Context, rule
 
 LARGEST_BIAS = 0.1
@@ -53,7 +53,7 @@ LARGEST_BIAS = 0.1
 def judge(seen: ActionTokenisers, context: Context) -> Iterator[Finding]:
     for pair in seen.pairs:
         wrong = [dimension for dimension in pair.dimensions if is_wrong(dimension)]
-        if not wrong:
+        if not wrong or any(_is_handed_on(pair, other) for other in seen.pairs):
             continue
         worst = max(wrong, key=lambda each: (each.outside, each.unstable, abs(each.bias)))
         yield context.finding(
@@ -76,6 +76,12 @@ def judge(seen: ActionTokenisers, context: Context) -> Iterator[Finding]:
 def is_wrong(dimension: TokenisedDimension) -> bool:
     """Whether decoding is biased, leaves its bin, or changes the token."""
     return abs(dimension.bias) > LARGEST_BIAS or dimension.outside > 0 or dimension.unstable > 0
+
+
+def _is_handed_on(pair: ActionTokens, other: ActionTokens) -> bool:
+    """Whether a part of this pair's module has the same pair with the same result: the mistake is there."""
+    inner = other.module is not None and other.module.startswith(f"{pair.module}." if pair.module else "")
+    return inner and other.module != pair.module and other.dimensions == pair.dimensions
 
 
 def _what(worst: TokenisedDimension) -> str:

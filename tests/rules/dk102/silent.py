@@ -70,3 +70,22 @@ def tied_weights():
 
 def no_optimizer():
     return _program(Policy(), None, expect={"not_examined": "No optimizer was given"})
+
+
+def float32_master_of_a_float16_model():
+    model = Policy().half()
+    master = [parameter.detach().float().requires_grad_() for parameter in model.parameters()]
+    optimizer = torch.optim.AdamW(master)
+
+    def loop(model, optimizer):
+        for _ in range(4):
+            model.zero_grad()
+            model(torch.randn(5, 3).half())["loss"].backward()
+            for own, half in zip(master, model.parameters(), strict=True):
+                own.grad = half.grad.float()
+            optimizer.step()
+            with torch.no_grad():
+                for own, half in zip(master, model.parameters(), strict=True):
+                    half.copy_(own)
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
