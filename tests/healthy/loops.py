@@ -113,6 +113,30 @@ def float16_autocast_with_a_gradient_scaler() -> Program:
 
 
 @program
+def float32_masters_of_a_float16_model() -> Program:
+    """The optimizer steps float32 copies; the model that runs is refreshed from them."""
+    model = small().half()
+    copies = [parameter.detach().float().requires_grad_() for parameter in model.parameters()]
+    scale = 2.0**10
+
+    def loss_fn(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(model(batch["x"].half()).float(), batch["y"]) * scale
+
+    def train(self: Program) -> None:
+        for _ in range(STEPS):
+            model.zero_grad()
+            self.loss(self.draw()).backward()
+            for copy, parameter in zip(copies, model.parameters(), strict=True):
+                copy.grad = parameter.grad.float() / scale
+            optimizer_of(self).step()
+            with torch.no_grad():
+                for copy, parameter in zip(copies, model.parameters(), strict=True):
+                    parameter.copy_(copy)
+
+    return Program(model, vectors, loss_fn, torch.optim.AdamW(copies, lr=1e-3), train)
+
+
+@program
 def gradient_scaler_that_searches_its_scale() -> Program:
     """The default scale of 65,536 is too large for these gradients: skipping the first steps is its job."""
 
