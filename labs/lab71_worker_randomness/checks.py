@@ -20,7 +20,7 @@ from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 EPOCHS = 3
 LAST_STEPS = 8
-GAP_BAR = 0.12
+GAP_BAR = 0.1
 HELD_OUT_BAR = 0.68
 
 
@@ -78,7 +78,7 @@ def test_workers_render(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="Every item is a right demonstration",
     property="The first action must go from the arm to the block that the instruction names, under a lamp of 0.9 to 1.1.",
-    instrument="debugkit.trace_batches(loader)",
+    instrument="next(iter(build_loader(8, 0, 4)))",
 )
 def test_items_are_right_demonstrations(submission: Submission, rng: Rng) -> None:
     tables = 4 * rng.integer(3, 5)

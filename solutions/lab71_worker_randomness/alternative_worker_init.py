@@ -11,7 +11,7 @@ Notable choices
 - An epoch is a number of tables, after which the loader starts its workers anew. There is no file behind it to be
   shuffled: every item of every epoch is a table of its own.
 - A run is repeatable: the same seed renders the same tables in the same order, another seed others.
-- Workers are forks. Rendering takes a third of the time of a step, so two of them keep ahead of the policy.
+- Workers are forks of this process. They render the next batches while the policy trains on this one.
 - The lamp changes by a tenth at most; the base has seen one brightness only, and the robot will see the real one.
 """
 
