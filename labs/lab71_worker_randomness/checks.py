@@ -1,7 +1,7 @@
 """What must hold of a stream of rendered tables. Runs in the grader's process; judges, and never sees the code.
 
-Whether two items are the same table is read off the arm's position, three float32 that are drawn with the rest. Whether
-an item is a right demonstration is read off its pixels: the named block is found by its colour.
+Whether two items are the same table is read off the state and the actions, float32 that depend on all that was drawn but
+the lamp: a table under another lamp is no new table. Whether an item is a right demonstration is read off its pixels: the named block is found by its colour.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
         seen = submission.observe(
             "epochs", tables=tables, epochs=EPOCHS, batch_size=batch_size, workers=workers, seed=rng.seed()
         )
-        state = seen["state"]
-        expect(state, "the arm's states").has_shape(EPOCHS * tables, 3)
-        expect(repetitions(state.view(EPOCHS, tables, 3)), f"what repeats with {workers} workers")
-        expect(different(state), f"the number of different tables of {workers} workers").equals(EPOCHS * tables)
+        expect(seen["state"], "the arm's states").has_shape(EPOCHS * tables, 3)
+        drawn = tables_of(seen)
+        expect(repetitions(drawn.view(EPOCHS, tables, -1)), f"what repeats with {workers} workers")
+        expect(different(drawn), f"the number of different tables of {workers} workers").equals(EPOCHS * tables)
 
 
 @check(
@@ -52,11 +52,11 @@ def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
 def test_run_is_repeatable(submission: Submission, rng: Rng) -> None:
     seed, asked = rng.seed(), {"tables": 8, "epochs": 2, "batch_size": 2, "workers": 2}
     first, second = (submission.observe("epochs", seed=seed, outside=rng.integer(0, 2**31), **asked) for _ in range(2))
-    expect(bool(torch.equal(first["state"], second["state"])), "the same seed gives the same tables,").is_true()
+    expect(bool(torch.equal(tables_of(first), tables_of(second))), "the same seed gives the same tables,").is_true()
     expect(second["pixel_values"], "the pixels of the second run").equals(first["pixel_values"])
     other = submission.observe("epochs", seed=seed + 1, **asked)
-    both = torch.cat([first["state"], other["state"]])
-    shared = different(first["state"]) + different(other["state"]) - different(both)
+    mine, others = tables_of(first), tables_of(other)
+    shared = different(mine) + different(others) - different(torch.cat([mine, others]))
     expect(shared, "the number of tables that another seed shares").equals(0)
 
 
@@ -161,17 +161,22 @@ def recognise_no_workers(evidence: Mapping[str, Any]) -> bool:
     return isinstance(processes, Tensor) and bool((processes == 0).all())
 
 
+def tables_of(seen: Mapping[str, Tensor]) -> Tensor:
+    """What tells tables apart, whatever the lamp: state and actions, (N, 3 + H * A)."""
+    return torch.cat([seen["state"], seen["action"].flatten(1)], dim=1)
+
+
 def different(rows: Tensor) -> int:
-    """How many different rows (N, 3) has."""
+    """How many different rows (N, K) has."""
     return len(torch.unique(rows.reshape(-1, rows.shape[-1]), dim=0))
 
 
-def repetitions(state: Tensor) -> dict[str, bool]:
-    """Whether rows of (E, N, 3) come again in their own epoch, and whether in another."""
-    own = [different(epoch) for epoch in state]
+def repetitions(drawn: Tensor) -> dict[str, bool]:
+    """Whether rows of (E, N, K) come again in their own epoch, and whether in another."""
+    own = [different(epoch) for epoch in drawn]
     return {
-        "within an epoch": min(own) < state.shape[1],
-        "between epochs": different(state) < sum(own),
+        "within an epoch": min(own) < drawn.shape[1],
+        "between epochs": different(drawn) < sum(own),
     }
 
 

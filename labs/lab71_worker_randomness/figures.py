@@ -23,12 +23,12 @@ def figures(out: Path) -> None:
     for name in reversed(modules):  # the few dots go on top of the many
         module = modules[name]
         loader = module.build_loader(TABLES, SEED, 16)
-        arm = torch.cat([batch["state"][:, :2] for batch in module.stream(loader, EPOCHS)])
+        seen = list(module.stream(loader, EPOCHS))
+        arm = torch.cat([batch["state"][:, :2] for batch in seen]).unique(dim=0)
+        tables = torch.cat([torch.cat([batch["state"], batch["action"].flatten(1)], dim=1) for batch in seen])
         size, alpha = (3, 0.55) if name == "mended" else (6, 1.0)
-        label = f"{name}: {len(arm.unique(dim=0))} different"
-        place_axes.plot(
-            *arm.unique(dim=0).T.tolist(), "o", ms=size, mew=0, color=COLOURS[name], alpha=alpha, label=label
-        )
+        label = f"{name}: {len(tables.unique(dim=0))} different"
+        place_axes.plot(*arm.T.tolist(), "o", ms=size, mew=0, color=COLOURS[name], alpha=alpha, label=label)
         policy = module.build_policy(SEED)
         losses = module.fine_tune(policy, tables=TABLES, epochs=EPOCHS, seed=SEED)
         with torch.no_grad():
