@@ -48,7 +48,8 @@ def shuffle_a_modality(subject: Subject) -> ModalityEffects:
                 )
         declared = name in subject.declare.modalities
         effects.append(ModalityEffect(name, chosen[name], moved, reopened, declared))
-    return ModalityEffects(tuple(effects), equal, threshold)
+    rounded = any(p.dtype in (torch.float16, torch.bfloat16) for p in subject.model.parameters())
+    return ModalityEffects(tuple(effects), equal, threshold, rounded)
 
 
 def _rows_equal(tensor: torch.Tensor) -> bool:

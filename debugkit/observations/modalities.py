@@ -26,3 +26,5 @@ class ModalityEffects:
     equal_rows: tuple[str, ...]
     """Inputs that are the same in all rows, so that exchanging them changes nothing."""
     floor: float
+    rounded: bool = False
+    """Whether the model computes in 16 bits, where a small effect is rounded away."""

@@ -21,7 +21,7 @@ stops moving.
 Inputs with equal rows, batches of one, inputs behind a zero-initialised layer, gate or LoRA matrix, a camera that its
 mask switches off, and entries of a batch that are no modality (indices, time stamps, masks, targets). Without a
 declaration, modalities are known by name and a finding is a `warning`; `Declare(modalities=("pixel_values",
-"input_ids"))` makes it an error.
+"input_ids"))` makes it an error. In a 16-bit model it is `info`: there a small effect is rounded away.
 
 ## Cost
 One forward pass for each modality, four at most unless declared, and two that all experiments share.
@@ -53,8 +53,9 @@ def judge(seen: ModalityEffects, context: Context) -> Iterator[Finding]:
     for effect in seen.inputs:
         if effect.moved > seen.floor or (effect.moved_with_gates_open or 0.0) > seen.floor:
             continue
+        doubt = ", in 16 bits, whose rounding hides a small effect" if seen.rounded else ""
         yield context.finding(
-            f"{effect.name} is ignored: exchanging it among the samples moves neither an output nor the loss.",
+            f"{effect.name} is ignored: exchanging it among the samples moves neither an output nor the loss{doubt}.",
             evidence={
                 "input": effect.name,
                 "paths": list(effect.paths),
@@ -63,5 +64,5 @@ def judge(seen: ModalityEffects, context: Context) -> Iterator[Finding]:
                 "floor": seen.floor,
             },
             fix=f"Follow {effect.name} through forward() to where it is dropped, masked out or overwritten.",
-            severity=Severity.ERROR if effect.declared else None,
+            severity=Severity.INFO if seen.rounded else Severity.ERROR if effect.declared else None,
         )

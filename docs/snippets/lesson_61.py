@@ -27,18 +27,22 @@ def nodes_behind(tensor):
     return len(seen)
 
 
+def with_a_graph():
+    """Tensors that were computed, but for those that were there before."""
+    tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
+    return [found for found in tensors if found.grad_fn is not None and id(found) not in earlier]
+
+
 def look(step, _averages):
     if step in (0, 1, 2, 10, 20):
-        alive = [
-            found for found in gc.get_objects() if issubclass(type(found), torch.Tensor) and found.grad_fn is not None
-        ]
+        alive = with_a_graph()
         print(f"after step {step:2d}: {len(alive)} tensors with a graph, {max(map(nodes_behind, alive))} nodes")
 
 
+earlier = {id(found) for found in gc.get_objects()}
 policy = Policy.from_base(seed=61)
 stream = batches(demonstrations(84, seed=61), batch_size=4, steps=21, seed=61)
 train_epoch(policy, stream, torch.optim.AdamW(policy.parameters(), lr=1e-3), on_step=look)
 # --8<-- [end:measure]
-leftover = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor) and found.grad_fn is not None]
-assert not leftover  # the meter went with the epoch, and the graphs with the meter
+assert not with_a_graph()  # the meter went with the epoch, and the graphs with the meter
 sys.path.pop(0)

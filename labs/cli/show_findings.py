@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.padding import Padding
@@ -21,8 +22,10 @@ def show_findings(report: Mapping[str, Any]) -> None:
     elif not findings:
         out.print("  [good]debugkit finds nothing.[/] [quiet]What it cannot see, the checks may.[/]\n")
         return
-    for finding in findings:
+    roots = [finding for finding in findings if not finding.get("caused_by")]
+    for finding in roots:
         _show(finding)
+        _show_consequences([other for other in findings if other.get("caused_by") == finding["code"]])
 
 
 def has_errors(report: Mapping[str, Any]) -> bool:
@@ -50,6 +53,14 @@ def _show(finding: Mapping[str, Any]) -> None:
     if finding.get("fix"):
         out.print(Padding(Text.assemble(("fix  ", "quiet"), finding["fix"]), (0, 2, 0, 4)))
     out.print()
+
+
+def _show_consequences(findings: Sequence[Mapping[str, Any]]) -> None:
+    """What follows from the finding above, a line each: mending that one mends these."""
+    if findings:
+        counted = Counter((finding["code"], finding["name"]) for finding in findings)
+        names = [f"{code} {name}" + (f" ×{count}" if count > 1 else "") for (code, name), count in counted.items()]
+        out.print(Padding(Text(f"follows from it  {', '.join(names)}", style="quiet"), (0, 2, 1, 4)))
 
 
 def _place(location: Mapping[str, Any] | None) -> str:

@@ -138,7 +138,9 @@ class Expectation:
             record.measured = plain(self._measured) if measured is None else measured
             record.expected = expected
         if fault is not None:
-            raise ExpectationError(f"{self._what} {fault}.")
+            # A name may be a sentence of its own, "the tower moves," rather than a thing.
+            is_sentence = self._what.endswith((",", ":"))
+            raise ExpectationError(f"{self._what[:-1]}: this {fault}." if is_sentence else f"{self._what} {fault}.")
         return self
 
 
