@@ -21,7 +21,7 @@ from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 EPOCHS = 3
 LAST_STEPS = 8
 GAP_BAR = 0.1
-HELD_OUT_BAR = 0.68
+HELD_OUT_BAR = 0.70
 
 
 @check(
