@@ -97,7 +97,8 @@ def test_no_process_is_left_of_a_submission_that_died(
 
 
 GRADER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from conftest import lab_at

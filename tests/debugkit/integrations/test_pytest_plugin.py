@@ -124,6 +124,7 @@ def run_pytest(folder: Path, *arguments: str, path: Path | None = None) -> subpr
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(p) for p in (path, ROOT) if p)}
     environment.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest"]
+    command += ["-p", "no:debugkit"]  # the one that this environment has installed
     return subprocess.run(
         [*command, "-W", "error", "-q", *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
