@@ -93,7 +93,7 @@ def test_the_wheel_has_all_that_labs_need_and_no_tests(wheel: Path) -> None:
         "solutions",
         "vla_debug_lab",
     }
-    assert not [name for name in names if "test_" in name or name.endswith((".pyc", "conftest.py"))]
+    assert not [name for name in names if "/test_" in name or name.endswith((".pyc", "conftest.py"))]
 
 
 def _shipped(*folders: Path) -> list[Path]:
