@@ -90,5 +90,5 @@ def one_process():
         optimizer.step()
         leave()
 
-    expect = {"not_examined": "no complete step"}
+    expect = {"not_examined": "no other rank"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
