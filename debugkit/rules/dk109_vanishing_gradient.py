@@ -73,7 +73,7 @@ def judge(seen: GradientFlow, context: Context) -> Iterator[Finding]:
                 "decades_per_layer": decades_per_layer(last),
                 "passes": seen.passes,
             },
-            fix="Put a residual connection and a norm around each layer, or initialise so that signals keep their size.",
+            fix="Put a residual connection and a norm around each layer; or initialise so that signals keep size.",
         )
 
 
