@@ -15,10 +15,11 @@ def masters(parameters: Iterable[Tensor], held: Iterable[Tensor]) -> dict[int, i
 
     Empty unless every 16-bit parameter that nobody holds has a copy of its own: a copy of half a model is a mistake.
     """
-    held = list(held)
+    held, own = list(held), list(parameters)
     ids = {id(tensor) for tensor in held}
-    own = [parameter for parameter in parameters if parameter.dtype in _HALF and parameter.requires_grad]
-    wanting = [parameter for parameter in own if id(parameter) not in ids]
+    wanting = [p for p in own if p.dtype in _HALF and p.requires_grad and id(p) not in ids]
+    if not wanting:
+        return {}
     known = {id(parameter) for parameter in own}
     free = [tensor for tensor in held if tensor.dtype is torch.float32 and id(tensor) not in known]
     found: dict[int, int] = {}
