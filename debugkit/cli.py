@@ -1,6 +1,7 @@
 """`debugkit` on the command line: thin commands over the library.
 
-Exit codes: 0 nothing at `error` was found, 1 something was, 2 wrong usage; `run` hands on a failing script's own.
+Exit codes: 0 nothing at `error` was found, 1 something was or the step failed, 2 wrong usage; `run` keeps the exit code
+of a script that fails.
 With a machine format, stdout carries that document alone: whatever the examined program prints goes to stderr.
 """
 
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from debugkit.finding import Severity
-from debugkit.registry import UnknownCodeError, all_rules, as_json, choose, find_rule
+from debugkit.rule import UnknownCodeError, all_rules, as_json, choose, find_rule
 
 if TYPE_CHECKING:
     from debugkit.doctor import Line
@@ -64,6 +65,9 @@ Select = Annotated[str | None, typer.Option(help="Codes or prefixes to examine, 
 Ignore = Annotated[str | None, typer.Option(help="Codes or prefixes to leave out, separated by commas.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")]
 As = Annotated[Format, typer.Option("--format", "-f", help="How the report is written.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="List each rule that was not examined, with its reason.")
+]
 FailOn = Annotated[Severity, typer.Option(help="The least severity that makes the exit code 1.")]
 
 
@@ -76,18 +80,19 @@ def check(
     output: Output = None,
     baseline: Annotated[Path | None, typer.Option(help="An earlier JSON report: its findings are known.")] = None,
     fail_on: FailOn = Severity.ERROR,
+    verbose: Verbose = False,
 ) -> None:
     """Examine what a function builds: it returns (model, batch), or a dict of debugkit.check()'s arguments."""
-    from debugkit.checkup import check as examine
-    from debugkit.subject import SubjectError
+    from debugkit.preflight import check as examine
+    from debugkit.setup import SetupError
     from debugkit.target import TargetError, arguments_of
 
     try:
         with _stdout_kept_for(format, output):
             report = examine(**arguments_of(target), select=_codes(select), ignore=_codes(ignore), baseline=baseline)
-    except (TargetError, SubjectError, UnknownCodeError, ValueError) as error:
+    except (TargetError, SetupError, UnknownCodeError, ValueError) as error:
         _usage(str(error))
-    _deliver(report, format, output)
+    _deliver(report, format, output, verbose)
     raise typer.Exit(_exit_code(report, fail_on))
 
 
@@ -101,12 +106,13 @@ def run(
     ignore: Ignore = None,
     format: As = Format.TEXT,
     output: Output = None,
-    snapshots: Annotated[Path | None, typer.Option(help="Where to keep the batch of a failing step.")] = None,
+    snapshots: Annotated[Path | None, typer.Option(help="The folder in which a failing step is saved.")] = None,
     fail_on: FailOn = Severity.ERROR,
+    verbose: Verbose = False,
 ) -> None:
     """Run a training script under watch(): `debugkit run [OPTIONS] train.py ARGS…`.
 
-    A script that does not end well keeps its exit code; otherwise it is 1 if something was found.
+    A script that fails keeps its exit code; otherwise it is 1 if something was found.
     """
     from debugkit.script import watch_script
 
@@ -117,7 +123,7 @@ def run(
             )
     except UnknownCodeError as error:
         _usage(str(error))
-    _deliver(outcome.report, format, output)
+    _deliver(outcome.report, format, output, verbose)
     raise typer.Exit(outcome.exit_code or _exit_code(outcome.report, fail_on))
 
 
@@ -173,7 +179,7 @@ def doctor(
     from debugkit.doctor import Health, checklist
 
     if distributed:
-        from debugkit.distributed.network_test import answers_of_all, is_rank, network, verdict
+        from debugkit.doctor.network_test import answers_of_all, is_rank, network, verdict
 
         if is_rank():  # torchrun has started this: only the ranks' lines, and only once
             answers = answers_of_all(timeout)
@@ -211,8 +217,9 @@ def replay(
     build: Annotated[str | None, typer.Option(help="`package.module:function` that returns the model.")] = None,
     format: As = Format.TEXT,
     output: Output = None,
+    verbose: Verbose = False,
 ) -> None:
-    """Run the step of a snapshot again, and say where it goes wrong."""
+    """Run the step of a snapshot again and report where it goes wrong."""
     from debugkit.replay import SnapshotError
     from debugkit.replay import replay as run_again
 
@@ -221,14 +228,41 @@ def replay(
             report = run_again(snapshot, build)
     except SnapshotError as error:
         _usage(str(error))
-    _deliver(report, format, output)
+    _deliver(report, format, output, verbose)
     raise typer.Exit(_exit_code(report, Severity.ERROR))
+
+
+dev_app = typer.Typer(help="For authors of rules, in a clone of the repository.", no_args_is_help=True)
+app.add_typer(dev_app, name="dev")
+
+
+@dev_app.command("rule")
+def new_rule(
+    code: Annotated[str, typer.Argument(help="The code of the new rule, for example DK316.")],
+    name: Annotated[str, typer.Argument(help="The fault in words joined by hyphens, for example labels-shuffled.")],
+    root: Annotated[Path, typer.Option(help="The root of the clone.")] = Path(),
+) -> None:
+    """Create a rule: one folder with page, observation, judge and measurement, and its two fixtures."""
+    from debugkit.new_rule import NewRule, NewRuleError, create
+
+    try:
+        written = create(NewRule(code, name), root)
+    except NewRuleError as error:
+        _usage(str(error))
+    for path in written:
+        _write(f"created  {path}")
+    _write(f"\nReplace every TODO(author), then run: pytest tests/rules -k {code.lower()}")
+
+
+@dev_app.callback()
+def _dev() -> None:
+    """For authors of rules, in a clone of the repository."""
 
 
 def main() -> None:
     """The console script."""
     if sys.argv[1:2] == ["rules"] and set(sys.argv[2:]) <= {"--json"}:
-        rules(as_document="--json" in sys.argv, select=None)  # Typer's parsing imports pydantic: dearer than the list
+        rules(as_document="--json" in sys.argv, select=None)  # Typer's own imports take longer than the list
     else:
         app()
 
@@ -242,9 +276,9 @@ def _stdout_kept_for(format: Format, output: Path | None) -> contextlib.Abstract
     return contextlib.redirect_stdout(sys.stderr) if machine else contextlib.nullcontext()
 
 
-def _deliver(report: Report, format: Format, output: Path | None) -> None:
+def _deliver(report: Report, format: Format, output: Path | None, verbose: bool) -> None:
     renderers: dict[Format, Callable[[], str]] = {
-        Format.TEXT: report.to_text,
+        Format.TEXT: lambda: report.to_text(verbose=verbose),
         Format.JSON: lambda: json.dumps(report.to_json(), indent=2, allow_nan=False),
         Format.SARIF: lambda: json.dumps(report.to_sarif(), indent=2, allow_nan=False),
         Format.JUNIT: report.to_junit,
@@ -254,7 +288,7 @@ def _deliver(report: Report, format: Format, output: Path | None) -> None:
         output.write_text(renderers[format]().rstrip("\n") + "\n", encoding="utf-8")
         _write(f"Written to {output}.")
     elif format is Format.TEXT:
-        report.print()
+        report.print(verbose=verbose)
     else:
         _write(renderers[format]())
 

@@ -1,4 +1,4 @@
-"""What a person can state about their model that no tool can infer."""
+"""Facts about a model that you can declare because debugkit cannot infer them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ Pair = tuple[Callable[..., Any], Callable[..., Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Declare:
-    """Facts about a model and its batch. All are optional; each makes one more rule exact, or lets it run at all.
+    """Facts about a model and its batch. All are optional. Each makes a rule more exact or allows it to run.
 
     Keys name entries of the batch; patterns are shell-style (`vision.*`) and match parameter names.
     """
 
     padding_mask: str | None = None
-    """Key of the padding mask (1 or True where content is valid); otherwise `attention_mask` is looked for."""
+    """Key of the padding mask (1 or True where content is valid); by default `attention_mask`."""
     causal: bool | None = None
-    """True if no position may see a later one; None leaves it to what the labels show."""
+    """True if no position may attend to a later one. None infers it from the labels."""
     labels: str | None = None
-    """Key of the target token ids; otherwise `labels` is looked for."""
+    """Key of the target token ids; by default `labels`."""
     target: str | None = None
-    """Key of the target action; otherwise `action` and `actions` are looked for."""
+    """Key of the target action; by default `action` or `actions`."""
     modalities: Sequence[str] = ()
-    """Keys of the inputs that must matter to the output."""
+    """Keys of the inputs that must influence the output."""
     future: Sequence[str] = ()
     """Keys that hold frames later than the decision, or parts of windows (`state[1:]`, by time step in dimension 1);
     inference must not depend on them."""
@@ -34,28 +34,28 @@ class Declare:
     trainable: Sequence[str] | None = None
     """Patterns of the parameters that should train; every other one should stay frozen."""
     normaliser: Pair | None = None
-    """`(normalise, unnormalise)`; otherwise such a pair is looked for by name on every submodule."""
+    """`(normalise, unnormalise)`; by default debugkit searches every submodule for such a pair by name."""
     action_tokens: Pair | None = None
-    """`(encode, decode)` between continuous actions and token ids; otherwise looked for by name."""
+    """`(encode, decode)` between continuous actions and token ids; by default debugkit searches by name."""
     training_path: Callable[..., Any] | None = None
-    """Raw frame → model inputs as training prepares them."""
+    """Raw frame → model inputs, as in training."""
     serving_path: Callable[..., Any] | None = None
-    """Raw frame → model inputs as the robot prepares them."""
+    """Raw frame → model inputs, as on the robot."""
     raw_frame: Any = None
-    """One raw frame, to send down both paths."""
+    """One raw frame, which is passed through both paths."""
     inference: Callable[..., Any] | None = None
-    """`inference(model, batch) -> action`, as the robot calls it; otherwise `model.predict(batch)` if there is one."""
+    """`inference(model, batch) -> action`, as called on the robot; by default `model.predict(batch)` if it exists."""
     reset: Callable[..., Any] | None = None
-    """`reset(model)` between episodes; otherwise `model.reset()` if there is one."""
+    """`reset(model)`, called between episodes; by default `model.reset()` if it exists."""
     checkpoint: Any = None
-    """What the model was loaded from: a path (`.safetensors`, `.pt`) or a state dict."""
+    """The checkpoint that the model was loaded from: a path (`.safetensors`, `.pt`) or a state dict."""
     fresh: Sequence[str] = ()
-    """Patterns of the tensors that are new and rightly not in the checkpoint."""
+    """Patterns of the new tensors that are not expected in the checkpoint."""
     pretrained: bool = False
-    """True if weights were loaded, so that the loss at the start says nothing about the initialisation."""
+    """True if weights were loaded. The initial loss then gives no information about the initialisation."""
     memory_budget: int | None = None
-    """Bytes that a training step may need at its peak; otherwise all of the GPU the model is on."""
+    """Peak memory in bytes that a training step may use; by default all memory of the model's GPU."""
     accumulation: int | None = None
-    """Micro-batches for each optimizer step; the loop divides each one's loss by it, or `loss_fn` does what it does."""
+    """Micro-batches per optimizer step. `loss_fn`, or the loop, divides the loss of each micro-batch by this number."""
     all_optimizers: bool = True
     """False if parameters are also trained by an optimizer that was not passed in."""

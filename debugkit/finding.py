@@ -1,4 +1,4 @@
-"""What a detector says: a finding, how bad it is, how sure it is, and where it is.
+"""The result of a detector: a finding, its severity, its certainty and its location.
 
 Plain data without torch, so that rules, reports and the command line can be imported and tested without it.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+from debugkit.json_values import json_value
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is: `error` is proved wrong, `warning` is likely wrong, `info` is worth knowing."""
+    """The severity of a finding: `error` is certainly wrong, `warning` is probably wrong, `info` is for information."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -19,12 +21,12 @@ class Severity(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the worst, so that sorting puts errors first."""
+        """0 for errors, so that they sort first."""
         return list(Severity).index(self)
 
 
 class Certainty(enum.StrEnum):
-    """What a finding rests on: a proof, a statistic held against a threshold, or a rule of thumb."""
+    """The basis of a finding: a proof, a statistic compared with a threshold, or a heuristic."""
 
     PROOF = "proof"
     STATISTICAL = "statistical"
@@ -42,7 +44,11 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a finding is. Every part is optional; `module` is the dotted path, `""` for the root."""
+    """Where a finding is. Every part is optional.
+
+    `module` and `parameter` are dotted paths, `""` for the root module; `file` is an absolute path and `line` counts
+    from 1; `step` is the training step, counted from 0.
+    """
 
     module: str | None = None
     parameter: str | None = None
@@ -51,34 +57,56 @@ class Location:
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """One fault, at one place, with the numbers that show it."""
+    """One fault at one location, with the measured numbers.
+
+    Two findings are equal if their JSON is equal. So NaN in the evidence equals NaN, and a tuple equals a list.
+    """
 
     code: str
+    """The rule's code, `DK002`."""
     name: str
+    """The rule's name, `silent-broadcast`."""
     severity: Severity
     certainty: Certainty
     message: str
+    """One sentence that describes the fault, with its number."""
     location: Location
     evidence: Mapping[str, object]
+    """The measured values and the threshold they were compared with."""
     fix: str
+    """What to change."""
     url: str
+    """The URL of the rule's page."""
     caused_by: str | None = None
-    """The code of the finding that explains this one; None for a root cause."""
-    affects: tuple[str, ...] = field(default=(), compare=False)
-    """Dotted paths that this fault starves or spoils: a consequence found there is folded under it."""
+    """The code of the finding that causes this one. None for a root cause."""
+    affects: tuple[str, ...] = ()
+    """Dotted paths that this fault affects. Consequences found there are folded under it."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Finding):
+            return NotImplemented
+        return all(
+            json_value(getattr(self, each.name)) == json_value(getattr(other, each.name)) for each in fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.message, self.location))
 
 
 @dataclass(frozen=True, slots=True)
 class Unexamined:
-    """A rule that could not be judged, and why, in one sentence."""
+    """A rule that could not be examined, and the reason in one sentence."""
 
     code: str
     why: str
     error: Exception | None = field(default=None, compare=False, repr=False)
-    """The exception of an examination that failed by itself, for whoever debugs debugkit; None for any other reason."""
+    """The exception, if the examination failed because of a bug in debugkit; otherwise None. Not in JSON."""
 
 
 class NotExamined(Exception):  # noqa: N818 - it reports a limit, not an error
-    """Raised by a probe, an experiment or a judge that cannot say anything here; the message is one sentence why."""
+    """Raised if something cannot be measured or judged. The message gives the reason in one sentence.
+
+    Instruments raise it to the caller. `check()` and `watch()` report the rule as not examined.
+    """

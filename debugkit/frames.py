@@ -1,24 +1,27 @@
-"""Which line of the user's program is running: the innermost frame that is neither torch's nor debugkit's."""
+"""Source lines in the user's program: the current line, the line that raised, the line of a definition."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 from debugkit.finding import SourceLine
 
 _HERE = f"{Path(__file__).resolve().parent}/"
 _STDLIB = f"{sysconfig.get_paths()['stdlib']}/"
 _PACKAGES_BETWEEN = frozenset({"torch", "functorch", "einops", "jaxtyping", "beartype"})
-"""Packages that pass a user's call on: the line that matters is the one that called them."""
+"""Packages that forward calls from the user's code. The relevant line is the one that calls them."""
 
 
 @functools.cache
 def is_users(filename: str) -> bool:
-    """Whether a file belongs to the program under examination rather than to what runs it."""
+    """Whether a file belongs to the examined program, and not to debugkit, torch or the standard library."""
     if filename.startswith(("<frozen", _HERE)):
         return False
     parts = filename.split("/")
@@ -29,7 +32,7 @@ def is_users(filename: str) -> bool:
 
 
 def user_line(frame: FrameType | None = None) -> SourceLine | None:
-    """The user's line that is executing now (or in `frame`), innermost first; None if there is none."""
+    """The innermost line of the user's program on the current stack or the stack of `frame`; None if there is none."""
     current: FrameType | None = frame or sys._getframe(1)
     while current is not None:
         if is_users(current.f_code.co_filename):
@@ -38,14 +41,35 @@ def user_line(frame: FrameType | None = None) -> SourceLine | None:
     return None
 
 
-def raising_line(traceback: TracebackType | None) -> SourceLine | None:
-    """The innermost line of the user's program in a traceback; None if debugkit's own code raised deeper than that."""
+def raising_line(traceback: TracebackType | None, *, through_debugkit: bool = False) -> SourceLine | None:
+    """The innermost line of the user's program in a traceback. None if the program called debugkit and debugkit raised.
+
+    With `through_debugkit`, frames of debugkit are skipped like those of torch. For functions that debugkit wraps.
+    """
     found = None
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
         if is_users(filename):
             found = SourceLine(filename, traceback.tb_lineno, traceback.tb_frame.f_code.co_name)
-        elif filename.startswith(_HERE):
+        elif filename.startswith(_HERE) and not through_debugkit:
             found = None
         traceback = traceback.tb_next
     return found
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """The name of a function, or the class name of another callable."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def definition_line(function: Callable[..., Any]) -> SourceLine | None:
+    """The first line of a Python function without its decorators. None for a callable without Python code."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else SourceLine(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def one_line(error: BaseException) -> str:
+    """`ValueError: …` with the first line of the message only, shortened to 160 characters."""
+    text = str(error).strip().partition("\n")[0].rstrip(".")
+    kind = type(error).__name__
+    return f"{kind}: {text[:160]}" if text else kind

@@ -1,4 +1,4 @@
-"""Reading a loader without a trace: its generators are put back, and what can be read only once is left alone."""
+"""Read a loader without side effects: its random generators are restored, and iterators are not consumed."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from typing import Any
 
 import torch
 
+from debugkit._torch_private import end_workers, has_running_workers
 from debugkit.finding import NotExamined
-from debugkit.restore import same_randomness
+from debugkit.randomness import same_randomness
 
 FEW = 32
-"""Batches read of a loader when all that matters is whether something is in it."""
+"""Number of batches to read from a loader to find out whether something occurs in it."""
 
 
 @contextmanager
 def batches_of(loader: Iterable[Any], most: int = FEW, seed: int | None = None) -> Iterator[Iterator[Any]]:
-    """The first batches of a loader; afterwards every generator it holds draws as if they had not been read.
+    """The first batches of a loader. Afterwards the random generators of the loader are restored.
 
-    With `seed`, global randomness starts there, so that two loaders that make up their data do not make up the same.
-    Raises NotExamined for an iterator, from which training would miss what is read now, and for a loader whose lasting
-    workers are busy with it.
+    With `seed`, the global generators are seeded, so that two loaders with random data do not return the same data.
+    Raises NotExamined for an iterator, because training would miss the batches read here. Also raises NotExamined for
+    a loader whose persistent workers are in use.
     """
     if can_be_read_once(loader):
-        raise NotExamined("The loader is an iterator: what is read from it now, training would not see.")
+        raise NotExamined("The loader is an iterator: training would miss the batches that are read from it now.")
     lasting = bool(getattr(loader, "persistent_workers", False))
-    if lasting and getattr(loader, "_iterator", None) is not None:
-        raise NotExamined("The loader's persistent workers are in use, and reading it would start them anew.")
+    if lasting and has_running_workers(loader):
+        raise NotExamined("The loader's persistent workers are in use, and reading it would restart them.")
     with left_as_it_was(loader, seed):
         iterator = iter(loader)
         try:
             yield itertools.islice(iterator, most)
         finally:
-            del iterator  # ends its worker processes
+            del iterator  # stops its worker processes
             if lasting:
-                loader._iterator = None  # type: ignore[attr-defined]
+                end_workers(loader)
 
 
 @contextmanager
 def left_as_it_was(loader: Any, seed: int | None = None) -> Iterator[None]:
-    """Put back the state of every generator that the loader, its samplers or its data set hold, and the global ones."""
+    """Restore the global random generators and those of the loader, its samplers and its data set."""
     states = list(_generators(loader))
     with same_randomness(seed):
         try:
@@ -55,12 +56,12 @@ def left_as_it_was(loader: Any, seed: int | None = None) -> Iterator[None]:
 
 
 def can_be_read_once(loader: Iterable[Any]) -> bool:
-    """Whether the loader is an iterator. `iter(loader)` would tell too, but a DataLoader draws a seed for it."""
+    """Whether the loader is an iterator. Does not call `iter(loader)`, because a DataLoader then draws a seed."""
     return isinstance(loader, Iterator)
 
 
 def _generators(loader: Any) -> Iterator[tuple[Any, Any]]:
-    """The random generators held by the loader, its samplers and its data set, with their states."""
+    """The random generators of the loader, its samplers and its data set, with their states."""
     seen: set[int] = set()
     for owner in (loader, *(getattr(loader, name, None) for name in ("dataset", "sampler", "batch_sampler"))):
         for holder in (owner, getattr(owner, "sampler", None), getattr(owner, "dataset", None)):

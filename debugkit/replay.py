@@ -1,4 +1,4 @@
-"""replay(): run the step of a snapshot again, in another process, and name the operation that made the NaN or Inf."""
+"""replay(): run the step of a snapshot again in another process and find the operation that made the NaN or Inf."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from debugkit.checkup import judge
 from debugkit.declare import Declare
 from debugkit.finding import SourceLine
-from debugkit.monitor.calls import ModuleCall
-from debugkit.monitor.portable import Tensors, decode, load_tensors
-from debugkit.monitor.randomness import Randomness
-from debugkit.monitor.snapshot import FILE
-from debugkit.monitor.step_replay import CannotReplay, trace_backward, trace_forward, unwrapped
-from debugkit.observations.nonfinite import Extremes, Frame, Nonfinite, NonfiniteOrigin
-from debugkit.registry import find_rule
+from debugkit.judging import judge
+from debugkit.randomness import Randomness
 from debugkit.report import Report
+from debugkit.rule import find_rule
+from debugkit.step_replay.calls import ModuleCall
+from debugkit.step_replay.nonfinite import Extremes, Frame, Nonfinite, NonfiniteOrigin
+from debugkit.step_replay.portable import Tensors, decode, load_tensors
+from debugkit.step_replay.replay import CannotReplay, trace_backward, trace_forward, unwrapped
+from debugkit.step_replay.snapshot import FILE
 
 
 class SnapshotError(ValueError):
-    """The snapshot cannot be read, or its model not be built; the message says what to do."""
+    """The snapshot cannot be read, or its model cannot be built. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of it. `reproduced` is False where the recorded fault did not come again, and `why` says why not."""
+    """The result of a replay. If the fault did not occur again, `reproduced` is False and `why` gives the reason."""
 
     step: int
     recorded: Nonfinite | None
@@ -50,9 +50,9 @@ def replay(snapshot: str | Path, build: str | None = None) -> Report:
 def repeat(snapshot: str | Path, build: str | None = None) -> Replay:
     """Run the calls of a snapshot again, operation by operation.
 
-    `build` is `package.module:function`; the function takes nothing and returns the model, or `(model, batch)`, or a
-    mapping with the key `model`. Without it the recorded class is built: from its configuration where it has one (as
-    Hugging Face models do), else without arguments. Raises SnapshotError.
+    `build` is `package.module:function`. The function takes no arguments and returns the model, `(model, batch)`, or a
+    mapping with the key `model`. Without `build`, the recorded class is instantiated: from its configuration if it has
+    one (as Hugging Face models do), otherwise without arguments. Raises SnapshotError.
     """
     folder = Path(snapshot)
     document = _read(folder)
@@ -69,7 +69,7 @@ def repeat(snapshot: str | Path, build: str | None = None) -> Replay:
         outside = recorded is not None and (recorded.forward or recorded.gradient)
         place = outside.at if isinstance(outside, NonfiniteOrigin) else None
         notes = [
-            f"the recorded operation stands in the loop at {place.file}:{place.line}, outside the model"
+            f"the recorded operation is in the loop at {place.file}:{place.line}, outside the model"
             if place is not None and isinstance(outside, NonfiniteOrigin) and outside.module is None
             else "every value of the repeated step is finite"
         ]
@@ -87,17 +87,17 @@ def _read(folder: Path) -> dict[str, Any]:
         document = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except OSError as error:
         raise SnapshotError(
-            f"{folder} is no snapshot: a folder with {FILE} was expected ({error.strerror})."
+            f"{folder} is not a snapshot: a folder with {FILE} was expected ({error.strerror})."
         ) from error
     except ValueError as error:
         raise SnapshotError(f"{folder / FILE} is damaged: {error}. Take another snapshot.") from error
     if not isinstance(document, dict) or document.get("schema") != 1:
-        raise SnapshotError(f"{folder} has a schema that this version of debugkit does not know; 1 was expected.")
+        raise SnapshotError(f"{folder} has a schema that this version of debugkit does not support; 1 was expected.")
     return document
 
 
 def _load(models: list[dict[str, Any]], build: str | None, tensors: Tensors) -> nn.Module:
-    """The model with the recorded values."""
+    """The model with the recorded parameters and buffers."""
     if not models:
         raise SnapshotError("The snapshot holds no model.")
     described = models[0]
@@ -140,12 +140,12 @@ def _from_class(described: dict[str, Any]) -> nn.Module:
 def _import(name: str, source: str) -> Any:
     module, _, qualname = name.partition(":")
     if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # a console script does not look in the working folder
+        sys.path.insert(0, str(Path.cwd()))  # a console script does not have the working folder on its path
     try:
         found: Any = importlib.import_module(module)
         for part in qualname.split("."):
             found = getattr(found, part)
-    except Exception as error:  # importing runs a program of the person's
+    except Exception as error:  # importing runs the user's code
         raise SnapshotError(f"{source} names {name}, which cannot be imported here ({_one_line(error)}).") from error
     return found
 
@@ -155,7 +155,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _run(document: dict[str, Any], model: nn.Module, tensors: Tensors) -> tuple[Nonfinite, list[str]]:
-    """The first fault of the recorded calls, forward before backward; and why calls could not be run."""
+    """The first fault of the recorded calls, forward before backward, and the reasons why calls could not be run."""
     notes: list[str] = []
     calls = []
     for described in document["calls"]:

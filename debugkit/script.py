@@ -1,7 +1,7 @@
-"""Watches a training script that knows nothing of debugkit: models and optimizers are found as they are used.
+"""Watches an unmodified training script. Models and optimizers are found when the script uses them.
 
-The script sees what it would see under `python train.py ARGS…`: its arguments, `__main__`, its folder first on the
-path. Its exit code and its exception are kept, and handed on with the report.
+The script runs as under `python train.py ARGS…`, with the same arguments, as `__main__`, and with its folder first on
+the path. Its exit code and its exception are returned with the report.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from debugkit._torch_private import forget_global_hook, in_backward
 from debugkit.report import Report
-from debugkit.watch import Run, chosen_rules
+from debugkit.watched_run import Run, chosen_rules
 
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """What came of a script: the report, the exit code that `python` would have given, what it raised if anything."""
+    """The result of a script: the report, the exit code as `python` would return it, and the exception, if any."""
 
     report: Report
     exit_code: int
@@ -43,7 +44,7 @@ def watch_script(
     snapshot_dir: Path | None = None,
     every: int = 1,
 ) -> ScriptRun:
-    """Run `script` to its end under watch(). Its traceback goes to stderr as ever. Raises UnknownCodeError."""
+    """Run `script` to its end under watch(). A traceback goes to stderr as usual. Raises UnknownCodeError."""
     run = Run(None, chosen_rules(select, ignore), every=every, snapshot_dir=snapshot_dir, title=script.name)
     error: BaseException | None = None
     try:
@@ -59,7 +60,7 @@ def watch_script(
 
 
 class FindModels:
-    """Adopts each module that the script calls by itself and that has parameters, at its first call."""
+    """Starts to watch each module with parameters that the script calls directly, at its first call."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -76,16 +77,16 @@ class FindModels:
         if torch.compiler.is_compiling():
             return
         monitor = self._run.monitor
-        if monitor.running.modules or monitor.paused or torch._C._current_graph_task_id() != -1:
+        if monitor.running.modules or monitor.paused or in_backward():
             return
-        if monitor.knows(module) or next(module.parameters(), None) is None:
+        if monitor.is_watched(module) or next(module.parameters(), None) is None:
             return
         hooks = self._run.adopt(module)
-        hooks.started(hooks.prefix, module, args, {})  # its own hooks come too late for this call
+        hooks.started(hooks.prefix, module, args, {})  # its own hooks do not run for this call
         self._take_keywords(module)
 
     def _take_keywords(self, module: nn.Module) -> None:
-        """The keywords of the first call, which only a forward hook is told."""
+        """Record the keyword arguments of the first call, which only a forward hook receives."""
         calls = self._run.monitor.calls
 
         def after(called: nn.Module, _args: Any, kwargs: dict[str, Any], _output: Any) -> None:
@@ -95,13 +96,13 @@ class FindModels:
                     calls[-1].add_keywords(kwargs)
 
         handle = register_module_forward_hook(after, with_kwargs=True)
-        self._handles.append(handle)  # for a first call that raises
+        self._handles.append(handle)  # in case the first call raises
 
 
 def _remove(handle: RemovableHandle) -> None:
-    """Remove a global hook wholly: PyTorch forgets its note of hooks that take keywords, which compiled models mind."""
+    """Remove a global hook and PyTorch's record that it takes keywords; a stale record affects compiled models."""
     handle.remove()
-    nn.modules.module._global_forward_hooks_with_kwargs.pop(handle.id, None)
+    forget_global_hook(handle.id)
 
 
 @contextlib.contextmanager
@@ -117,7 +118,7 @@ def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _exit_code(error: BaseException | None, script: Path) -> int:
-    """What `python` would have exited with, after saying on stderr what it would have said."""
+    """The exit code that `python` would return. Writes to stderr what `python` would write."""
     if error is None:
         return 0
     if isinstance(error, SystemExit):
@@ -127,7 +128,7 @@ def _exit_code(error: BaseException | None, script: Path) -> int:
         return 1
     at = error.__traceback__
     while at is not None and at.tb_frame.f_code.co_filename != str(script):
-        at = at.tb_next  # debugkit's and runpy's own frames
+        at = at.tb_next  # skip the frames of debugkit and runpy
     traceback.print_exception(type(error), error, at or error.__traceback__)
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 

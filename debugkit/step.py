@@ -1,10 +1,9 @@
-"""One observed training step: forward, loss, backward, optimizer step, with probes attached to all of it."""
+"""One observed training step (forward, loss, backward, optimizer step) with probes attached."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,24 +11,25 @@ from typing import Any
 import torch
 from torch import nn
 
+from debugkit._torch_private import is_compiled
 from debugkit.distributed.wrappers import without_communication
 from debugkit.finding import NotExamined
-from debugkit.frames import raising_line
-from debugkit.probes import PHASES, Phase, Probe
-from debugkit.subject import Subject
+from debugkit.frames import one_line, raising_line
+from debugkit.probe import PHASES, Phase, Probe
+from debugkit.setup import TrainingSetup
 
 
 class ObservedStep:
-    """Runs the step and then tells, probe by probe, whether what it saw counts."""
+    """Runs the step, then returns the observation of each probe if it is valid."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.setup = setup
         self.reached: Phase = "forward"
         self.error: Exception | None = None
 
     def run(self, probes: Sequence[Probe[Any]]) -> None:
-        """Run one step in whatever mode the model is in. An exception of the model is kept, not raised."""
-        with quiet_eager(self.subject.model), contextlib.ExitStack() as attached:
+        """Run one step in the model's current mode. An exception of the model is stored, not raised."""
+        with quiet_eager(self.setup.model), contextlib.ExitStack() as attached:
             for probe in probes:
                 attached.enter_context(probe)
             try:
@@ -42,17 +42,17 @@ class ObservedStep:
                 probe.end_step(0)
 
     def _step(self, probes: Sequence[Probe[Any]]) -> None:
-        loss = self.subject.loss()
+        loss = self.setup.loss()
         self.reached = "backward"
         for probe in probes:
-            probe.before_backward(loss)
+            probe.before_backward([loss])
         loss.backward()  # type: ignore[no-untyped-call]
         for probe in probes:
             probe.after_backward()
         value = loss.detach()
         del loss
         self.reached = "optimizer"
-        for optimizer in self.subject.optimizers:
+        for optimizer in self.setup.optimizers:
             for probe in probes:
                 probe.before_optimizer_step(optimizer)
             _step(optimizer, value)
@@ -62,7 +62,7 @@ class ObservedStep:
 
     @property
     def failure(self) -> str | None:
-        """What ended the step, in one sentence; None if it ran through."""
+        """The reason why the step failed, in one sentence. None if it completed."""
         if self.error is None:
             return None
         if isinstance(self.error, NotExamined):
@@ -72,7 +72,7 @@ class ObservedStep:
         return f"The training step raised {one_line(self.error)}{where}."
 
     def observation_of(self, probe: Probe[Any]) -> object:
-        """The probe's observation. Raises NotExamined if the step did not come far enough for it to mean anything."""
+        """The probe's observation. Raises NotExamined if the step failed too early for it to be valid."""
         came_far_enough = PHASES.index(self.reached) > PHASES.index(probe.complete_after)
         if self.failure is not None and not (probe.partial or came_far_enough):
             raise NotExamined(self.failure)
@@ -80,7 +80,7 @@ class ObservedStep:
 
 
 def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    """One update; an optimizer that insists on a closure (LBFGS) gets the loss and the gradients of this step."""
+    """One update. An optimizer that requires a closure (LBFGS) uses the loss and the gradients of this step."""
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         optimizer.step(lambda: loss)  # type: ignore[arg-type,return-value]
@@ -88,18 +88,11 @@ def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
         optimizer.step()
 
 
-def one_line(error: BaseException) -> str:
-    """`ValueError: …`, the first line of the message only and not more than 160 characters."""
-    text = str(error).strip().partition("\n")[0].rstrip(".")
-    kind = type(error).__name__
-    return f"{kind}: {text[:160]}" if text else kind
-
-
 @contextlib.contextmanager
 def quiet_eager(model: nn.Module) -> Iterator[None]:
-    """Gradients on, warnings silent, compiled modules eager, other ranks not involved: how a subject's code is run.
+    """Run a setup's code with gradients enabled, without warnings, compilation or communication with other ranks.
 
-    Warnings are the real run's to show; under `-W error` one would end the step before a rule could explain it.
+    Warnings appear in the real run. Under `-W error`, a warning would end the step before a rule can explain it.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
@@ -107,13 +100,6 @@ def quiet_eager(model: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(without_communication(model))
-        if any(_is_compiled(module) for module in model.modules()):
+        if is_compiled(model):
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    return getattr(module, "_compiled_call_impl", None) is not None or (
-        dynamo is not None and isinstance(module, dynamo.OptimizedModule)
-    )

@@ -1,4 +1,4 @@
-"""Walking a batch of any nesting: tensors, tuples, named tuples, dicts, dataclasses, `BatchEncoding`, mixed."""
+"""Traverse nested batches of tensors, tuples, named tuples, dicts, dataclasses and `BatchEncoding`."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]
 
 
 def clone_tensors(value: Any) -> Any:
-    """A copy of a batch that may be changed in place without touching the original."""
+    """A copy of a batch that can be changed in place without changing the original."""
     return map_tensors(value, lambda _, tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
 
 
 def batch_size(value: Any) -> int | None:
-    """The size that most tensors of a batch have in front; None where there is no tensor with a dimension."""
+    """The most common size of the first dimension in a batch. None if no tensor has a dimension."""
     sizes = [tensor.shape[0] for _, tensor in tensors_in(value) if tensor.ndim > 0]
     return max(sizes, key=lambda size: (sizes.count(size), size)) if sizes else None
 
@@ -74,7 +74,7 @@ def _rebuild_mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     if type(value) is dict:
         return items
     try:
-        changed = copy.copy(value)  # keeps default factories and the extra attributes of TensorDict-like types
+        changed = copy.copy(value)  # keeps default factories and extra attributes, as of TensorDict
         for key, item in items.items():
             changed[key] = item  # type: ignore[index]
         return changed

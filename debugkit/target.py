@@ -1,4 +1,4 @@
-"""What `debugkit check TARGET` examines: a function named as `package.module:function` or `path/file.py:function`."""
+"""The target of `debugkit check TARGET`: a function, as `package.module:function` or `path/file.py:function`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from debugkit.checkup import check
-from debugkit.frames import raising_line
-from debugkit.step import one_line
+from debugkit.frames import one_line, raising_line
+from debugkit.preflight import check
 
 
 class TargetError(ValueError):
-    """The target cannot be found, raises, or returns something else; the message says which."""
+    """The target cannot be found, raises, or returns an unsupported value. The message gives the reason."""
 
 
 def arguments_of(target: str) -> dict[str, Any]:
-    """check()'s arguments, as the function that `target` names returns them. Raises TargetError."""
+    """The arguments for check() that the function `target` returns. Raises TargetError."""
     place, colon, name = target.rpartition(":")
     if not (colon and place and name):
         raise TargetError(f"{target!r} names no function: write package.module:function or file.py:function.")
@@ -68,7 +67,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _guarded(act: Callable[[], Any], what: str) -> Any:
-    """The result, or a TargetError that names the line that raised."""
+    """The result of `act`. An exception becomes a TargetError with the line that raised."""
     try:
         return act()
     except TargetError:

@@ -1,9 +1,9 @@
 """Write the pages that are made from code: one page a rule, their index, and the reference of both command lines.
 
     python docs/_generate.py           # write what differs
-    python docs/_generate.py --check   # change nothing; exit 1 and name the pages that are not true
+    python docs/_generate.py --check   # change nothing; exit 1 and name the pages that are out of date
 
-The pages are committed, so that they can be read and searched without building anything.
+The pages are committed, so that they can be read and searched without building the site.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _tables
 
-from debugkit.registry import Rule, all_rules
+from debugkit.rule import Rule, all_rules
 
 RULES = "debugkit/rules"
 REFERENCE = "reference"
@@ -42,8 +43,8 @@ def rules_index() -> str:
     lines = [
         "# Rules",
         "",
-        "Each rule is one fault. `error` is kept for what is proved; a statistic is a `warning`, a rule of thumb is",
-        "`info`. The cost is what `debugkit.check` spends on it beyond one observed step: F is free, 1F one forward",
+        "Each rule finds one fault. `error` is reserved for what is proved, a statistic is a `warning`, a heuristic is",
+        "`info`. The cost is what `debugkit.check` runs for it beyond one observed step: F is free, 1F one forward",
         "pass, 1S one training step, nS several.",
         "",
     ]
@@ -94,18 +95,18 @@ def cost_in_words(cost: str) -> str:
 
 
 def command_page(name: str, app: typer.Typer) -> str:
-    """One command line's reference: usage, arguments and options of every command, from typer's own definitions."""
+    """One command line's reference: usage, arguments and options of every command, from its typer definitions."""
     root = typer.main.get_command(app)
     lines = [f"# `{name}`", "", _text(root.help), ""]
     lines += _commands(root, name, level=2)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> int:
-    """Write, or check, every page; 1 where the check finds one that is not true."""
-    check = "--check" in sys.argv[1:]
-    if unknown := [argument for argument in sys.argv[1:] if argument != "--check"]:
-        typer.echo(f"There is no option {unknown[0]}. Usage: python docs/_generate.py [--check]", err=True)
+def main(arguments: Sequence[str]) -> int:
+    """Write, or check, every page. Returns 1 if the check finds one that is out of date."""
+    check = "--check" in arguments
+    if unknown := [argument for argument in arguments if argument != "--check"]:
+        typer.echo(f"Unknown option {unknown[0]}. Usage: python docs/_generate.py [--check]", err=True)
         return 2
     made = pages()
     stale = [path for path, text in made.items() if _read(path) != text]
@@ -114,13 +115,13 @@ def main() -> int:
         if not check:
             (_tables.DOCS / path).parent.mkdir(parents=True, exist_ok=True)
             (_tables.DOCS / path).write_text(made[path], encoding="utf-8")
-        typer.echo(f"{'not true' if check else 'written'}: docs/{path}")
+        typer.echo(f"{'out of date' if check else 'written'}: docs/{path}")
     for path in orphans:
         if not check:
             (_tables.DOCS / path).unlink()
         typer.echo(f"{'has no source' if check else 'removed'}: docs/{path}")
     if check and (stale or orphans):
-        typer.echo("Run `python docs/_generate.py` and commit what it writes.")
+        typer.echo("Run `python docs/_generate.py` and commit the result.")
         return 1
     return 0
 
@@ -184,4 +185,4 @@ def _read(path: str) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Make the picture on the home page: lab 41 as shipped and mended, the same training and the same episode.
+"""Make the picture on the home page: lab 41 as shipped and fixed, the same training and the same episode.
 
 python docs/_hero.py        # about 20 CPU seconds; writes docs/assets/hero.png
 """
@@ -29,11 +29,11 @@ EPISODES, FIRST_EPISODE = 50, 10_000
 
 
 def main() -> int:
-    """Train both from the same seed, roll them out, film one episode; 1 if the picture would show no difference."""
+    """Train both from the same seed, roll out, film one episode. Returns 1 if the picture would show no difference."""
     torch.set_num_threads(1)
     lab = find(LAB)
     captioned, reached = {}, []
-    for title, folder in {"as shipped": lab.folder, "mended": lab.solution}.items():
+    for title, folder in {"as shipped": lab.folder, "fixed": lab.solution}.items():
         policy, losses = _trained(folder / "policy.py")
         success = rollout(policy, episodes=EPISODES, first_seed=FIRST_EPISODE).success_rate
         reached.append(round(EPISODES * success))
@@ -41,9 +41,7 @@ def main() -> int:
         captioned[caption] = policy
         typer.echo(caption)
     if reached[1] - reached[0] < EPISODES / 2:
-        typer.echo(
-            "The two policies do not differ enough to be told apart in a picture; nothing was written.", err=True
-        )
+        typer.echo("The two policies do not differ enough to show it in a picture. Nothing was written.", err=True)
         return 1
     contact_sheet(PICTURE, captioned, seeds=(_far_episode(),), columns=4, width=256)
     typer.echo(f"written: {PICTURE}")

@@ -1,6 +1,6 @@
 """What the site builds by itself: the navigation of lessons and rules, a lesson's facts, and tables of what exists.
 
-mkdocs calls these functions (`hooks:` in mkdocs.yml). A page asks for a list with a comment on a line of its own:
+mkdocs calls these functions (`hooks:` in mkdocs.yml). A page requests a list with a comment on a separate line:
 `<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- checklists: shapes -->`, `<!-- symptoms: silent -->`,
 `<!-- instruments -->`.
 """
@@ -15,11 +15,11 @@ import _tables
 from mkdocs.exceptions import PluginError
 
 import debugkit
-from debugkit.registry import all_rules
+from debugkit.rule import all_rules
 from labs.grading.catalog import Lab, all_labs
 
 INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
-_ASKED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
+_REQUESTED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
 _NOT_WRITTEN = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*(?:lessons/\w+/\d\d_\w+|debugkit/rules/dk\d{3}_\w+)\.md)\)")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 
@@ -44,12 +44,12 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put a lesson's facts under its failure, and tables where a page asks for them."""
+    """Put a lesson's facts under its failure, and tables where a page requests them."""
     path = page.file.src_uri
     if lesson := _LESSON.fullmatch(path):
         markdown = _with_card(markdown, lesson.group(1), path)
     markdown = markdown.replace("<!-- instruments -->", _instruments())
-    markdown = _ASKED.sub(lambda asked: _table(asked.group(1), asked.group(2), path), markdown)
+    markdown = _REQUESTED.sub(lambda found: _table(found.group(1), found.group(2), path), markdown)
     folder = Path(page.file.abs_src_path).parent
     return _NOT_WRITTEN.sub(
         lambda link: link.group(0) if (folder / link.group(2)).exists() else _promised(link.group(1)), markdown
@@ -57,13 +57,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _instruments() -> str:
-    """The API blocks of the instruments that are written: `debugkit.__all__` names all that are public."""
-    names = [name for name in debugkit.__all__ if (INSTRUMENTS / f"{name}.py").exists()]
-    return "\n\n".join(f"::: debugkit.instruments.{name}.{name}" for name in names)
+    """The API blocks of the instruments and, one level below each, of its results, as `debugkit.__all__` names them."""
+    blocks = []
+    for name in debugkit.__all__:
+        if (INSTRUMENTS / f"{name}.py").exists():
+            module = f"debugkit.instruments.{name}"
+            blocks.append(f"::: {module}.{name}")
+            results = [other for other in debugkit.__all__ if debugkit._HOMES[other] == module and other != name]
+            blocks += [f"::: {module}.{result}\n    options:\n      heading_level: 4" for result in results]
+    return "\n\n".join(blocks)
 
 
 def _promised(text: str) -> str:
-    """A lesson or a rule may name one that comes later: it becomes a link when its page is there."""
+    """A lesson or a rule may name one that is not written yet: it becomes a link when its page exists."""
     return f"{text} (not written yet)"
 
 
@@ -99,7 +105,7 @@ def _rule_sections(docs: Path) -> list[dict[str, list[dict[str, str]]]]:
 def _with_card(markdown: str, number: str, path: str) -> str:
     labs = {lab.id: lab for lab in all_labs()}
     if number not in labs:
-        raise PluginError(f"{path} is the lesson of lab {number}, and there is no such lab.")
+        raise PluginError(f"{path} is the lesson of lab {number}, which does not exist.")
     lab: Lab = labs[number]
     if path != f"{lab.lesson}.md":
         raise PluginError(f"{path} should be {lab.lesson}.md: that is what lab.toml's chapter, id and slug say.")
@@ -115,7 +121,7 @@ def _table(kind: str, what: str, path: str) -> str:
     known = {chapter.name for chapter in _tables.chapters()} | {"all"}
     if what not in known:
         raise PluginError(
-            f"{path} asks for {kind} of {what!r}, which is no chapter. Chapters: {', '.join(sorted(known))}."
+            f"{path} requests {kind} of {what!r}, which is not a chapter. Chapters: {', '.join(sorted(known))}."
         )
     if kind == "labs":
         return _tables.labs_list([lab for lab in all_labs() if what in ("all", lab.chapter)], to_docs)

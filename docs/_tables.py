@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from debugkit.registry import Rule
+from debugkit.rule import Rule
 from labs.grading.catalog import Lab
 
 DOCS = Path(__file__).resolve().parent
@@ -29,7 +29,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Sign:
-    """Something a person notices, what to look at first, and the labs and rules it leads to."""
+    """A symptom, what to look at first, and the labs and rules for it."""
 
     title: str
     loud: bool
@@ -72,7 +72,7 @@ def signs() -> tuple[Sign, ...]:
 
 
 def labs_list(labs: Sequence[Lab], to_docs: str) -> str:
-    """Labs with their symptom. `to_docs` leads from the page's folder to `docs/`, e.g. `../../`."""
+    """Labs with their symptom. `to_docs` is the path from the page's folder to `docs/`, e.g. `../../`."""
     if not labs:
         return "The labs of this chapter are not written yet."
     return _entries(
@@ -86,7 +86,7 @@ def labs_list(labs: Sequence[Lab], to_docs: str) -> str:
 
 
 def rules_list(rules: Sequence[Rule], to_docs: str) -> str:
-    """Rules with their one-line fault, how bad it is, how sure the rule is, and its cost."""
+    """Rules with their one-line fault, severity, certainty and cost."""
     if not rules:
         return "The rules of this chapter are not written yet."
     return _entries(
@@ -100,7 +100,7 @@ def rules_list(rules: Sequence[Rule], to_docs: str) -> str:
 
 
 def symptom_index(labs: Iterable[Lab], rules: Iterable[Rule], *, loud: bool, to_docs: str = "") -> str:
-    """The loud or the silent signs: what is seen, where to look, and the labs and rules there are for it."""
+    """The loud or the silent symptoms: what you see, where to look, and the labs and rules for it."""
     by_id = {lab.id: lab for lab in labs}
     by_code = {rule.code: rule for rule in rules}
     blocks = []
@@ -146,7 +146,7 @@ def checklist_blocks(
 
 
 def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
-    """The facts under a lesson's failure: what it takes, and the commands. `titles`: each lab's title by its id."""
+    """The facts under a lesson's failure, and the commands. `titles`: each lab's title by its id."""
     codes = {rule.code: rule for rule in rules}
     facts = [
         f"<li>{stars(lab)}</li>",
@@ -159,11 +159,11 @@ def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
         facts.append(f"<li>after {wanted}</li>")
     seen_by = ", ".join(_rule_link(codes[code], "../../") for code in lab.rules if code in codes)
     lines = [f'<ul class="facts">{"".join(facts)}</ul>', ""]
-    lines += ["```sh", f"lab start {lab.id}   # a copy of your own to mend", f"lab run {lab.id}     # see it fail"]
-    lines += [f"lab grade {lab.id}   # is it mended?", "```", ""]
+    lines += ["```sh", f"lab start {lab.id}   # copies its files to workspace/", f"lab run {lab.id}     # see it fail"]
+    lines += [f"lab grade {lab.id}   # check your fix", "```", ""]
     if seen_by:
         # Folded: a rule's name tells the fault.
-        lines += ['??? rules "Which rule sees it (this names the fault)"', f"    {seen_by}", ""]
+        lines += ['??? rules "Which rule detects it (this names the fault)"', f"    {seen_by}", ""]
     return "\n".join(lines)
 
 
@@ -174,7 +174,7 @@ def stars(lab: Lab) -> str:
 
 
 def _entries(entries: Iterable[tuple[str, str, str]]) -> str:
-    """(name, facts, sentence) one below the other: a list reads on a phone where a table would be squeezed."""
+    """(name, facts, sentence) as a list: on a phone, a table would be too narrow to read."""
     items = [f'- **{name}** <span class="meta">{facts}</span>\n\n    {sentence}' for name, facts, sentence in entries]
     return '<div class="entries" markdown>\n\n' + "\n\n".join(items) + "\n\n</div>"
 

@@ -1,7 +1,7 @@
-"""What every lab's checks share: a random batch to ask with, and what must hold of any policy however it was mended.
+"""What the checks of several labs share: random batches, and properties of every correctly fixed policy.
 
-Used by checks.py in the grader's process. The probe that these functions ask is called `action(learner, batch, seed)`
-and returns the chunk (B, H, A) that a policy predicts for `batch`, the same policy for the same seed.
+Used by checks.py in the grader's process. Each `expect_…` function names the probe that it calls. The most common is
+`action(learner, batch, seed)`: the chunk (B, H, A) predicted for `batch` by a policy that depends on the seed alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from labs.grading import Rng, Submission, expect
 
 HORIZON, ACTION_DIM, STATE_DIM = 4, 3, 3
 WORDS, VOCABULARY = 8, 12
-"""Length of an instruction, and the words that instructions are made of; ids 0 and 1 are padding and beginning."""
+"""Length of an instruction, and the number of words in use; ids 0 and 1 are padding and the beginning."""
+PARTS = ["head", "language_model", "projector", "proprioception", "vision"]
+"""The parts of the healthy policy that have parameters."""
 
 
 def random_batch(
     rng: Rng, size: int, *, horizon: int = HORIZON, action_dim: int = ACTION_DIM, state_dim: int = STATE_DIM
 ) -> dict[str, Tensor]:
-    """A batch no frame of which is like another, and none of whose steps is padded.
+    """A batch in which all frames differ and no step is padded.
 
     pixel_values (B, 3, 64, 64), input_ids and attention_mask (B, 8), state (B, S), action (B, H, A) whose last number
     is the gripper's, -1 or +1, and action_is_pad (B, H).
@@ -38,10 +40,21 @@ def random_batch(
     }
 
 
+def padded_batch(rng: Rng, size: int) -> dict[str, Tensor]:
+    """A random batch in which later steps may be padding, but never the first one."""
+    return {**random_batch(rng, size), "action_is_pad": random_padding(rng, size)}
+
+
+def random_padding(rng: Rng, size: int, *, longest: int = HORIZON) -> Tensor:
+    """Which steps are padding (B, H): all after the first 1 to `longest` of each chunk."""
+    length = rng.integers(1, longest + 1, size)
+    return torch.arange(HORIZON)[None] >= length[:, None]
+
+
 def expect_image_and_instruction_to_matter(
     submission: Submission, rng: Rng, *, batch: dict[str, Tensor] | None = None, **asked: Any
 ) -> None:
-    """Another image and another instruction must each change the predicted chunk."""
+    """Another image and another instruction must each change the predicted chunk. Probe: `action`."""
     batch, seed = batch or random_batch(rng, 3), rng.seed()
     predicted = submission.observe("action", batch=batch, seed=seed, **asked)
     expect(predicted, "the action chunk").has_shape(*batch["action"].shape)
@@ -54,10 +67,26 @@ def expect_image_and_instruction_to_matter(
 
 
 def expect_frames_to_be_independent(submission: Submission, rng: Rng, **asked: Any) -> None:
-    """In evaluation the chunk predicted for a frame must not depend on what else is in the batch."""
+    """In evaluation the chunk predicted for a frame must not depend on the rest of the batch. Probe: `action`."""
     batch, seed = random_batch(rng, 4), rng.seed()
     together = submission.observe("action", batch=batch, seed=seed, **asked)
     other = {**batch, "pixel_values": torch.cat([batch["pixel_values"][:1], rng.normal(3, 3, 64, 64, std=3.0)])}
     expect(submission.observe("action", batch=other, seed=seed, **asked)[0], "the first frame's action").close_to(
         together[0], rtol=1e-4, atol=1e-5
     )
+
+
+def expect_step_on_a_second_device(submission: Submission, batch: dict[str, Tensor], seed: int) -> None:
+    """A step must complete with no tensor left on the CPU. Probe: `second_device`, what `simulate_device` returns."""
+    seen = submission.observe("second_device", batch=batch, seed=seed)
+    left = [stray["attribute"] or stray["operation"] for stray in seen["strays"]]
+    expect(", ".join(left) or "nothing", "what was left on the CPU").equals("nothing")
+    expect(seen["not_examined"], "the reason why the step was not examined").equals(None)
+    expect(seen["forward"], "whether forward completed on the second device").is_true()
+    expect(seen["backward"], "whether backward completed on the second device").is_true()
+
+
+def expect_success_rate(success: Tensor, *, episodes: int, at_least: float) -> None:
+    """Of all `episodes`, whose successes (N,) a rollout returned, at least that share must have succeeded."""
+    expect(success, "the list of successes").has_shape(episodes)
+    expect(success.double().mean(), "the success rate").at_least(at_least)

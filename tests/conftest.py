@@ -1,12 +1,18 @@
-"""One thread a process: `pytest -n` fills the cores with processes, and at one thread results repeat bitwise."""
+"""One thread a process, no clock in a property test, and no process that outlives the test that started it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
+import psutil
+import pytest
 from hypothesis import HealthCheck, settings
 
+from left_behind import Descendants, end
+
+# `pytest -n` fills the cores with processes, and at one thread results repeat bitwise.
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for the processes that tests start
 if "torch" in sys.modules:
     sys.modules["torch"].set_num_threads(1)
@@ -14,3 +20,45 @@ if "torch" in sys.modules:
 # Two workers share two cores: how long an example takes says nothing of the code.
 settings.register_profile("no wall clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no wall clock")
+
+started = Descendants()
+of_fixtures: dict[pytest.FixtureDef[object], set[psutil.Process]] = {}
+"""Processes of fixtures that several tests share, a fork server for instance: they last until the fixture ends."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """Fails a test that leaves a process behind, and kills the process."""
+    yield
+    left = started.living() - set().union(*of_fixtures.values())
+    if left and (stayed := end(left)):
+        pytest.fail("this test, or a fixture that ended before it, leaves processes behind:\n" + "\n".join(stayed))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_left_at_the_end() -> Iterator[None]:
+    """The same for fixtures of the whole session."""
+    yield
+    if stayed := end(started.living()):
+        pytest.fail("a fixture of the session leaves processes behind:\n" + "\n".join(stayed))
+
+
+class SharedProcesses:
+    """Takes note of what each fixture starts that is set up for more than one test."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+        if fixturedef.scope == "function":
+            return (yield)
+        before = started.living()
+        try:
+            return (yield)
+        finally:
+            of_fixtures[fixturedef] = started.living() - before
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[object]) -> None:
+        of_fixtures.pop(fixturedef, None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SharedProcesses())  # the session's own fixtures ask no conftest.py of a folder

@@ -1,10 +1,7 @@
-"""What debugkit knows of a training that runs in several processes.
+"""Support for training in several processes.
 
-    wrappers.py      DistributedDataParallel and FullyShardedDataParallel around a model, and passes without them
-    mailbox.py       letters between ranks through the process group's store: no rank ever waits for another
-    digests.py       a number for the bits of each parameter
-    collectives.py   which collectives this rank has called, where, and where the other ranks stand
-    network_test.py  `debugkit doctor --distributed`: the smallest program that shows whether ranks reach each other
+    wrappers.py        DistributedDataParallel and FullyShardedDataParallel around a model, and passes without them
+    message_store.py   messages between ranks through the store of the process group; no rank waits for another
 
-Nothing here calls a collective in a training loop: a tool that did would hang where the loop does.
+Nothing here calls a collective in a training loop, because it would hang where the loop hangs.
 """

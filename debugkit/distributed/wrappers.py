@@ -1,4 +1,4 @@
-"""The modules that make several processes train one model, and how to run such a model in one process alone."""
+"""The modules that make several processes train one model, and passes of such a model in one process alone."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def wrapper_types() -> tuple[type[nn.Module], ...]:
 
 
 def wrapped_module(wrapper: nn.Module) -> nn.Module:
-    """The module inside, which computes the same and tells no other rank."""
+    """The module inside, which computes the same without communication."""
     return wrapper.get_submodule("module" if isinstance(wrapper, DistributedDataParallel) else _FSDP_INNER)
 
 
 def wrappers_of(model: nn.Module) -> list[nn.Module]:
-    """The outermost wrappers of `model` or of its parts, whether `model` holds them or is what they hold."""
+    """The outermost wrappers in `model`, or around it or around parts of it."""
     kinds = wrapper_types()
     found = [module for module in model.modules() if isinstance(module, kinds)]
     if not found and is_distributed():
         parts = set(map(id, model.modules()))
-        # By type() and not isinstance(): asking a lazy proxy for its class can make it load something.
+        # By type() and not isinstance(): reading `__class__` of a lazy proxy can make it load something.
         alive = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
         found = [each for each in alive if "_modules" in vars(each) and id(wrapped_module(each)) in parts]
     inside = {id(part) for wrapper in found for part in wrapper.modules() if part is not wrapper}
@@ -45,12 +45,12 @@ def wrappers_of(model: nn.Module) -> list[nn.Module]:
 
 @contextlib.contextmanager
 def without_communication(model: nn.Module) -> Iterator[None]:
-    """Passes inside exchange nothing with other ranks, so that one rank may run them alone and DDP keeps no trace."""
+    """Disable all communication of DDP, so that one rank can run passes alone and without a lasting effect on DDP."""
     with contextlib.ExitStack() as stack:
         for module in model.modules():
             if isinstance(module, DistributedDataParallel):
                 stack.enter_context(module.no_sync())
-                # Else it would broadcast its buffers, and count the first backward of a static graph.
+                # Otherwise DDP would broadcast its buffers, and count the first backward of a static graph.
                 for name in ("require_forward_param_sync", "static_graph"):
                     stack.callback(setattr, module, name, getattr(module, name))
                     setattr(module, name, False)

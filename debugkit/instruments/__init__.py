@@ -1,1 +1,1 @@
-"""The small tools a person calls alone, one file each."""
+"""The instruments: small tools that work alone, one file each. All are imported from `debugkit`."""

@@ -10,22 +10,23 @@ import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
-from debugkit.monitor.call_frames import FrameRecorder, render_frames
-from debugkit.observations.nonfinite import Frame
-from debugkit.observations.plain import PlainData
-from debugkit.restore import restored
+from debugkit.plain_data import PlainData
+from debugkit.preserve_state import preserved
+from debugkit.setup import LossFn, TrainingSetup
 from debugkit.step import quiet_eager
-from debugkit.subject import LossFn, Subject
+from debugkit.step_replay.call_frames import FrameRecorder, render_frames
+from debugkit.step_replay.nonfinite import Frame
 
 _NEAR = 0.1  # of the dtype's largest value: one more factor of ten in a batch is nothing unusual
 
 
 @dataclass(frozen=True)
 class Overflow(PlainData):
-    """One forward pass against a dtype's largest value, `limit`.
+    """The result of `detect_overflow`: one forward pass compared with `limit`, the largest value of `dtype`.
 
-    `frames` are the last module calls up to the first with a NaN, an Inf or a value beyond `limit`, or simply the last
-    ones; `first` is that module's path, or None. `near` are modules whose output exceeds a tenth of the limit.
+    `first` is the path of the first module with a NaN, an Inf or a value beyond the limit; None if there is none.
+    `near` are modules whose largest absolute output exceeds a tenth of the limit, with that value. `frames` are the
+    last module calls, up to the first beyond the limit if there is one.
     """
 
     dtype: str
@@ -52,11 +53,13 @@ def detect_overflow(
     dtype: torch.dtype | None = None,
     last: int | None = 21,
 ) -> Overflow:
-    """Run one forward pass and compare every module's weights, inputs and outputs with what `dtype` can hold.
+    """Run one forward pass and compare the weights, inputs and outputs of every module with the range of `dtype`.
 
-    `dtype` is the one you mean to train in, float16 by default: a float32 model is told before it is converted.
-    `last` is how many module calls to keep, None for all. Changes nothing. Raises NotExamined, in one sentence,
-    without a loss.
+    `dtype` is the one you want to train in, float16 by default, so a float32 model can be examined before it is
+    converted. `last` is how many module calls to keep, None for all. `loss_fn(model, batch)` returns a scalar tensor;
+    the default is `model(**batch).loss`. The model is restored.
+
+    Raises NotExamined if there is no scalar loss or if `dtype` is not a floating dtype.
 
     >>> model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
     >>> _ = nn.init.constant_(model[0].weight, 300.0), nn.init.constant_(model[1].weight, 300.0)
@@ -68,10 +71,10 @@ def detect_overflow(
     if not compared.is_floating_point:
         raise NotExamined(f"{compared} has no overflow to Inf: pass torch.float16, torch.bfloat16 or torch.float32.")
     limit = torch.finfo(compared).max
-    subject = Subject.of(model, batch, loss_fn)
+    setup = TrainingSetup.of(model, batch, loss_fn)
     everything = FrameRecorder(model, last=None)
-    with restored(subject), quiet_eager(model), everything:
-        subject.loss()
+    with preserved(setup), quiet_eager(model), everything:
+        setup.loss()
     frames = list(everything.frames)
     stop = next((i for i, frame in enumerate(frames) if _beyond(frame, limit)), None)
     shown = frames if stop is None else frames[: stop + 1]

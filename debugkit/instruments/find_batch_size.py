@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
-from debugkit.instruments.loss import losses_of
-from debugkit.instruments.memory_profile import memory_profile
-from debugkit.observations.storage import BatchSizeSearch, BatchSizeTried
-from debugkit.restore import same_randomness
+from debugkit.interventions.losses import losses_of
+from debugkit.measurements.memory_profile import BatchSizeSearch, BatchSizeTried
+from debugkit.measurements.memory_profile.measure import memory_profile
+from debugkit.randomness import same_randomness
+from debugkit.setup import LossFn, TrainingSetup
 from debugkit.step import quiet_eager
-from debugkit.subject import LossFn, Subject
+
+__all__ = ["BatchSizeSearch", "BatchSizeTried", "find_batch_size"]
 
 
 def find_batch_size(
@@ -25,20 +27,20 @@ def find_batch_size(
     model: nn.Module,
     loss_fn: LossFn | None = None,
     *,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     budget_bytes: int | None = None,
     start: int = 8,
     largest: int = 65_536,
 ) -> BatchSizeSearch:
-    """Find the largest batch size whose training step fits.
+    """Find the largest batch size, in samples, whose training step fits in memory.
 
-    `make_batch(size)` returns a batch. With `budget_bytes` each size is predicted by `memory_profile`, without a GPU;
-    without it real steps run where the model is, until one is out of memory, and what they left is freed. The search
-    halves until a size fits, doubles until one does not, and bisects between. Weights, optimizer state and random
-    numbers are afterwards what they were.
+    `make_batch(size)` returns a batch of `size` samples. With `budget_bytes` the peak of each size is predicted by
+    `memory_profile`, without a GPU. Without it, real steps run on the model's device until one is out of memory, and
+    what they leave is freed. The search starts at `start`, halves until a size fits, doubles until one does not or
+    `largest` is reached, and bisects between. Weights, optimizer state and random number generators are restored.
 
-    Raises NotExamined if not even one sample fits, or if no budget is given for a model on the CPU (running out of a
-    computer's memory ends the process).
+    Raises NotExamined if not even one sample fits, or if no budget is given for a model on the CPU (a process that runs
+    out of main memory is ended by the system). Raises ValueError unless 1 ≤ start ≤ largest.
 
     >>> model = nn.Linear(1024, 1024)
     >>> found = find_batch_size(lambda n: torch.ones(n, 1024), model, lambda m, x: m(x).sum(), budget_bytes=10 * 2**20)
@@ -57,7 +59,7 @@ def find_batch_size(
     else:
 
         def attempt(size: int) -> BatchSizeTried:
-            return run_until_out_of_memory(Subject.of(model, make_batch(size), loss_fn, optimizer), size)
+            return run_until_out_of_memory(TrainingSetup.of(model, make_batch(size), loss_fn, optimizer), size)
 
     return search(attempt, start, largest, budget_bytes)
 
@@ -94,19 +96,19 @@ def search(
     return BatchSizeSearch(good, budget_bytes, tuple(tried))
 
 
-def run_until_out_of_memory(subject: Subject, size: int) -> BatchSizeTried:
+def run_until_out_of_memory(setup: TrainingSetup, size: int) -> BatchSizeTried:
     """Two real training steps (the first makes the optimizer's state), and everything they leave is freed."""
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     fits = True
-    with _put_back_from_the_cpu(subject), quiet_eager(subject.model):
+    with _put_back_from_the_cpu(setup), quiet_eager(setup.model):
         try:
             for _ in range(2):
-                torch.autograd.backward(losses_of(subject))
-                for optimizer in subject.optimizers:
+                torch.autograd.backward(losses_of(setup))
+                for optimizer in setup.optimizers:
                     optimizer.step()
-                subject.model.zero_grad(set_to_none=True)
+                setup.model.zero_grad(set_to_none=True)
         except torch.OutOfMemoryError:  # not kept: its traceback's frames hold the activations that did fit
             fits = False
     peak = torch.cuda.max_memory_allocated() if cuda and fits else None
@@ -117,13 +119,13 @@ def run_until_out_of_memory(subject: Subject, size: int) -> BatchSizeTried:
 
 
 @contextlib.contextmanager
-def _put_back_from_the_cpu(subject: Subject) -> Iterator[None]:
-    """As `restored`, with the copies kept off the device whose memory is being measured."""
-    model = subject.model
+def _put_back_from_the_cpu(setup: TrainingSetup) -> Iterator[None]:
+    """As `preserved`, with the copies kept off the device whose memory is being measured."""
+    model = setup.model
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
     values = [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in tensors]
     gradients = [(p, p.grad) for p in model.parameters()]
-    states = [(o, _on_the_cpu(o.state_dict())) for o in subject.optimizers]
+    states = [(o, _on_the_cpu(o.state_dict())) for o in setup.optimizers]
     for parameter, _ in gradients:
         parameter.grad = None
     try:

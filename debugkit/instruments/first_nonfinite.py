@@ -6,19 +6,23 @@ from typing import Any
 
 from torch import nn
 
-from debugkit.experiments.trace_nonfinite import trace_nonfinite
-from debugkit.observations.nonfinite import NonfiniteOrigin
-from debugkit.restore import restored
+from debugkit.measurements.nonfinite.measure import trace_nonfinite
+from debugkit.preserve_state import preserved
+from debugkit.setup import LossFn, TrainingSetup
 from debugkit.step import quiet_eager
-from debugkit.subject import LossFn, Subject
+from debugkit.step_replay.nonfinite import Extremes, Frame, NonfiniteOrigin
+
+__all__ = ["Extremes", "Frame", "NonfiniteOrigin", "first_nonfinite"]
 
 
 def first_nonfinite(model: nn.Module, batch: Any, loss_fn: LossFn | None = None) -> NonfiniteOrigin | None:
-    """The operation that makes the first non-finite value of one step, or None where every value is finite.
+    """Find the operation that makes the first NaN or Inf of one step, forward or backward; None if all is finite.
 
-    `loss_fn(model, batch)` returns a scalar; by default it is `model(**batch).loss`. The step is run once to see
-    whether anything is wrong, and again per operation if so; model and random numbers are afterwards what they were.
-    Masks of -Inf that were put in place are not faults. Raises NotExamined, in one sentence, without a scalar loss.
+    `loss_fn(model, batch)` returns a scalar tensor; the default is `model(**batch).loss`. The step runs once to see
+    whether anything is wrong, and if so again, operation by operation. The model and all random number generators are
+    restored. Masks of -Inf that were set on purpose are no fault.
+
+    Raises NotExamined if there is no scalar loss.
 
     >>> class Distance(nn.Module):
     ...     def forward(self, x):
@@ -29,7 +33,7 @@ def first_nonfinite(model: nn.Module, batch: Any, loss_fn: LossFn | None = None)
     >>> origin.operation, origin.kind, origin.inputs, origin.module
     ('SqrtBackward0', 'Inf', 'finite', '1')
     """
-    subject = Subject.of(model, batch, loss_fn)
-    with restored(subject), quiet_eager(model):
-        found = trace_nonfinite(subject)
+    setup = TrainingSetup.of(model, batch, loss_fn)
+    with preserved(setup), quiet_eager(model):
+        found = trace_nonfinite(setup)
     return found.forward or found.gradient

@@ -1,4 +1,4 @@
-"""gradient_table: the gradient of every parameter at a glance, from the input to the output."""
+"""gradient_table: the gradient of every parameter in one table, from the input to the output."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from debugkit.observations.plain import PlainData
-from debugkit.restore import restored
+from debugkit.plain_data import PlainData
+from debugkit.preserve_state import preserved
+from debugkit.setup import LossFn, TrainingSetup
 from debugkit.step import quiet_eager
-from debugkit.subject import LossFn, Subject
 
 State = Literal["ok", "none", "zero", "nonfinite", "frozen"]
-"""none: no gradient came, the graph does not reach it. zero: one came and is exactly 0. frozen: none is wanted."""
+"""none: no gradient, the graph does not reach the parameter. zero: exactly 0. frozen: `requires_grad` is False."""
 
 
 @dataclass(frozen=True)
 class GradientRow(PlainData):
-    """One parameter. `relative` is the gradient's RMS over the weight's; None without a gradient."""
+    """The gradient of one parameter; the numbers are None without a gradient.
+
+    `norm` is its 2-norm, `largest` its largest absolute value, `zeros` the share of entries that are exactly 0 (0 to
+    1), and `relative` the norm divided by the norm of the weight.
+    """
 
     parameter: str
     shape: tuple[int, ...]
@@ -32,7 +36,7 @@ class GradientRow(PlainData):
 
 @dataclass(frozen=True)
 class GradientTable(PlainData):
-    """A row for each parameter, in the model's order; prints as a table."""
+    """The result of `gradient_table`: a row for each parameter, in the order of the model; prints as a table."""
 
     rows: tuple[GradientRow, ...]
 
@@ -48,10 +52,12 @@ class GradientTable(PlainData):
 
 
 def gradient_table(model: nn.Module, batch: Any = None, loss_fn: LossFn | None = None) -> GradientTable:
-    """The gradients that are in `.grad` now; with `batch`, those of one forward and backward pass on it.
+    """Tabulate the gradients that are in `.grad` now or, with `batch`, those of one forward and backward pass on it.
 
-    `loss_fn(model, batch)` returns a scalar, by default `model(**batch).loss`. With `batch`, the model, its gradients
-    and the random numbers are afterwards what they were. Raises NotExamined, in one sentence, without a scalar loss.
+    `loss_fn(model, batch)` returns a scalar tensor; the default is `model(**batch).loss`. With `batch`, the model, its
+    gradients and all random number generators are restored.
+
+    Raises NotExamined if there is no scalar loss.
 
     >>> model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 1, bias=False))
     >>> table = gradient_table(model, torch.ones(1, 2), lambda model, batch: model[1](model[0](batch).detach()).sum())
@@ -60,9 +66,9 @@ def gradient_table(model: nn.Module, batch: Any = None, loss_fn: LossFn | None =
     """
     if batch is None:
         return _table(model)
-    subject = Subject.of(model, batch, loss_fn)
-    with restored(subject), quiet_eager(model):
-        subject.loss().backward()  # type: ignore[no-untyped-call]
+    setup = TrainingSetup.of(model, batch, loss_fn)
+    with preserved(setup), quiet_eager(model):
+        setup.loss().backward()  # type: ignore[no-untyped-call]
         return _table(model)
 
 

@@ -1,4 +1,4 @@
-"""overfit_one_batch: a model that cannot learn one batch by heart will not learn a dataset."""
+"""overfit_one_batch: a model that cannot memorise one batch will not learn a dataset."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
-from debugkit.instruments.find_graph_cut import graph_cut_of
-from debugkit.instruments.loss import losses_of
-from debugkit.observations.overfit import Overfit, Suspect
-from debugkit.restore import restored, same_randomness
+from debugkit.instruments.overfit_result import Overfit, Suspect
+from debugkit.interventions.losses import losses_of
+from debugkit.measurements.graph_cut.search import graph_cut_of
+from debugkit.preserve_state import preserved
+from debugkit.randomness import same_randomness
+from debugkit.setup import LossFn, TrainingSetup
 from debugkit.step import quiet_eager
-from debugkit.subject import LossFn, Subject
+
+__all__ = ["Overfit", "Suspect", "overfit_one_batch"]
 
 
 def overfit_one_batch(
@@ -28,14 +31,14 @@ def overfit_one_batch(
     threshold: float = 0.1,
     seed: int = 0,
 ) -> Overfit:
-    """Train the model on one batch, put it back, and say whether the loss fell below `threshold` of its start.
+    """Train on one batch with Adam and report whether the loss fell below `threshold` times its start.
 
-    Adam trains it. Every step draws the same random numbers (dropout, a flow-matching head's noise and time), so what
-    is left to learn is fixed. Where the batch is not learnt, a ladder of suspects is measured: a loss that is not
-    finite, a cut graph, weights that no step changes, a learning rate ten times less and more, too few steps; what
-    remains is the labels or the capacity. The model is afterwards bit for bit what it was.
+    Every step draws the same random numbers (dropout, the noise and time of a flow-matching head), so the task is
+    fixed. If the batch is not learnt, suspects are measured one after another: a loss that is not finite, a cut graph,
+    weights that no step changes, a learning rate that is ten times too high or too low, too few steps. What remains is
+    the labels or the capacity. The model is restored bit for bit.
 
-    Raises NotExamined if no scalar loss comes back.
+    Raises NotExamined if there is no scalar loss, and ValueError if `steps` is less than 1.
 
     >>> x = torch.randn(8, 4)
     >>> model = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 1))
@@ -45,7 +48,7 @@ def overfit_one_batch(
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, but is {steps}.")
-    training = _Training(Subject.of(model, batch, loss_fn), steps, threshold, seed)
+    training = _Training(TrainingSetup.of(model, batch, loss_fn), steps, threshold, seed)
     with quiet_eager(model):
         losses, moved = training.run(learning_rate, steps)
         verdict = training.verdict(losses)
@@ -55,19 +58,19 @@ def overfit_one_batch(
 
 @dataclass(frozen=True)
 class _Training:
-    """What stays the same from one rung of the ladder to the next."""
+    """What stays the same from one suspect to the next."""
 
-    subject: Subject
+    setup: TrainingSetup
     steps: int
     threshold: float
     seed: int
 
     def run(self, learning_rate: float, steps: int) -> tuple[list[float], int]:
         """The loss before each step and after the last, and how many trainable parameters moved."""
-        parameters = [p for p in self.subject.model.parameters() if p.requires_grad]
+        parameters = [p for p in self.setup.model.parameters() if p.requires_grad]
         if not parameters:
             raise NotExamined("No parameter has requires_grad=True, so nothing can be learnt.")
-        with restored(self.subject):
+        with preserved(self.setup):
             before = [p.detach().clone() for p in parameters]
             optimizer = torch.optim.Adam(parameters, lr=learning_rate)
             losses = [self._loss_and_step(optimizer)]
@@ -80,7 +83,7 @@ class _Training:
 
     def _loss_and_step(self, optimizer: torch.optim.Optimizer | None) -> float:
         with same_randomness(self.seed):
-            losses = losses_of(self.subject)
+            losses = losses_of(self.setup)
             value = float(sum(loss.detach().double() for loss in losses))
             needing = [loss for loss in losses if loss.requires_grad]
             if optimizer is not None and needing and math.isfinite(value):
@@ -97,10 +100,10 @@ class _Training:
 
 
 def _ladder(training: _Training, losses: list[float], moved: int, learning_rate: float) -> tuple[Suspect, ...]:
-    trainable = sum(p.requires_grad for p in training.subject.model.parameters())
+    trainable = sum(p.requires_grad for p in training.setup.model.parameters())
     suspects = [
         _not_finite(losses),
-        _cut_graph(training.subject),
+        _cut_graph(training.setup),
         Suspect("weights that stay", moved < trainable / 2, f"{moved} of {trainable} trainable parameters moved"),
         _too_high(training, learning_rate / 10, losses),
         _too_low(training, learning_rate * 10, losses),
@@ -114,8 +117,8 @@ def _not_finite(losses: list[float]) -> Suspect:
     return Suspect("NaN or Inf", bad is not None, said)
 
 
-def _cut_graph(subject: Subject) -> Suspect:
-    found = graph_cut_of(subject)
+def _cut_graph(setup: TrainingSetup) -> Suspect:
+    found = graph_cut_of(setup)
     said = f"the gradient reaches {found.reached} of {found.trainable} trainable parameters"
     return Suspect("cut graph", bool(found), f"{said}: find_graph_cut says where it ends" if found else said)
 

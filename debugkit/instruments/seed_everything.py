@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from debugkit.observations.plain import PlainData
+from debugkit.plain_data import PlainData
 
 
 @dataclass(frozen=True)
 class Seeded(PlainData):
-    """What was set. `loader()` gives the arguments that make a DataLoader's order and workers repeatable."""
+    """What `seed_everything` set. `loader()` gives the arguments that make a loader's order and workers repeatable."""
 
     seed: int
     deterministic: bool
@@ -37,14 +37,15 @@ class Seeded(PlainData):
         return "\n".join(lines)
 
 
-def seed_everything(seed: int, deterministic: bool = False, workers: bool = True) -> Seeded:
-    """Seed Python, NumPy (if imported) and PyTorch on every device, and say what was set.
+def seed_everything(seed: int, *, deterministic: bool = False, workers: bool = True) -> Seeded:
+    """Seed Python, NumPy (if imported) and PyTorch on every device, and return what was set.
 
-    With `deterministic`, kernels without a deterministic form raise instead of varying (slower; on CUDA matrix products
-    need CUBLAS_WORKSPACE_CONFIG, which is set here and counts if CUDA is not yet in use). Equal results need an equal
-    number of threads too. An object that holds a Generator of its own is out of reach.
+    With `deterministic`, PyTorch uses deterministic kernels and raises where there is none. That is slower, and matrix
+    products on CUDA need CUBLAS_WORKSPACE_CONFIG, which is set here and takes effect if CUDA is not in use yet. With
+    `workers`, `.loader()` gives a DataLoader's arguments. Equal results also need an equal number of threads. Objects
+    that hold a generator of their own are not seeded.
 
-    Raises ValueError if the seed is not in 0 … 2**32 - 1, which is what NumPy takes.
+    Raises ValueError if the seed is not in 0 … 2**32 - 1, the range that NumPy takes.
 
     >>> seeded = seed_everything(7)
     >>> first = torch.rand(1)

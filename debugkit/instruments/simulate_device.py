@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from debugkit.experiments.second_device import move_to_second_device
-from debugkit.observations.second_device import SecondDevice
-from debugkit.subject import LossFn, Subject
+from debugkit.measurements.second_device import SecondDevice, StrayTensor
+from debugkit.measurements.second_device.measure import move_to_second_device
+from debugkit.setup import LossFn, TrainingSetup
+
+__all__ = ["SecondDevice", "StrayTensor", "simulate_device"]
 
 
 def simulate_device(
@@ -17,12 +19,12 @@ def simulate_device(
 ) -> SecondDevice:
     """Run forward and backward as if the model and the batch were on a GPU, and name each tensor left on the CPU.
 
-    Where there is no CUDA device the second device is pretended: tensors with shapes and a device, without values, in a
-    child process that a crash cannot leave. Values the code reads (`.item()`, `if mask.any()`) are those of a run
-    on the CPU. Nothing is moved for real, and `model` stays where it is. An operation the pretended device cannot do
-    is said in `not_examined`; autocast's casts are not simulated.
+    `device` is the device to run on, for example `"cuda:0"`. Without a CUDA device it is simulated: tensors have shapes
+    and a device but no values, in a child process, so that a crash stays there. Values that the code reads (`.item()`,
+    `if mask.any()`) come from a run on the CPU. Nothing is moved, and `model` stays where it is. If the simulation does
+    not support an operation, `not_examined` says which. Casts by autocast are not simulated.
 
-    Raises NotExamined, in one sentence, if the step fails on the CPU already or gives no scalar loss.
+    Raises NotExamined if the step already fails on the CPU or gives no scalar loss.
 
     >>> class Masked(nn.Module):
     ...     def __init__(self):
@@ -35,4 +37,4 @@ def simulate_device(
     >>> seen.ok, seen.strays[0].operation, seen.strays[0].shape
     (False, 'mul', (4,))
     """
-    return move_to_second_device(Subject.of(model, batch, loss_fn, device=device))
+    return move_to_second_device(TrainingSetup.of(model, batch, loss_fn, device=device))

@@ -10,12 +10,12 @@ from typing import Any, Self
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from debugkit.monitor.call_frames import FrameRecorder, render_frames
-from debugkit.observations.nonfinite import Frame
+from debugkit.step_replay.call_frames import FrameRecorder, render_frames
+from debugkit.step_replay.nonfinite import Frame
 
 
 class TracedEnough(Exception):  # noqa: N818 - the wanted end, not an error
-    """Raised after the batch that `abort_after` names."""
+    """Raised by `trace_batches` after the batch that `abort_after` names."""
 
 
 def trace_batches(
@@ -25,10 +25,11 @@ def trace_batches(
     abort_after: int | None = None,
     write: Callable[[str], object] | None = None,
 ) -> BatchTrace:
-    """A context manager that prints the absolute minimum and maximum of everything in the chosen batches.
+    """A context manager that prints the absolute minimum and maximum of every tensor in the chosen batches.
 
-    Batches are the model's calls, counted from 0. With `abort_after=3`, TracedEnough is raised after batch 3: comparing
-    two runs needs no more. `write` takes the text of a batch, stdout by default. The frames stay in `.frames` by batch.
+    The tensors are the weights, inputs and outputs of every module. Batches are the calls of the model, counted from 0.
+    With `abort_after=3` TracedEnough is raised after batch 3, which is enough to compare two runs. `write` receives the
+    text of a batch; the default writes to stdout. `.frames` keeps the module calls by batch.
 
     >>> model = nn.Sequential(nn.ReLU())
     >>> import torch
@@ -48,7 +49,7 @@ def trace_batches(
 
 
 class BatchTrace:
-    """What `trace_batches` returns."""
+    """What `trace_batches` returns: a context manager. `frames` maps a batch number to its module calls."""
 
     def __init__(
         self, model: nn.Module, batches: frozenset[int], abort_after: int | None, write: Callable[[str], object]

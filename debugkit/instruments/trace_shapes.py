@@ -8,19 +8,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from debugkit.observations.shapes import ShapeTrace
-from debugkit.probes.shapes import ShapeProbe
-from debugkit.restore import restored
+from debugkit.measurements.shapes import ModuleCall, ShapeFailure, ShapeTrace, TensorShape
+from debugkit.measurements.shapes.measure import ShapeProbe
+from debugkit.preserve_state import preserved
+from debugkit.setup import LossFn, TrainingSetup
 from debugkit.step import quiet_eager
-from debugkit.subject import LossFn, Subject
+
+__all__ = ["ModuleCall", "ShapeFailure", "ShapeTrace", "TensorShape", "trace_shapes"]
 
 
 def trace_shapes(model: nn.Module, batch: Any, loss_fn: LossFn | None = None) -> ShapeTrace:
-    """Run one forward without gradients and list every module's input and output shapes.
+    """Run one forward pass without gradients and list the input and output shapes of every module.
 
-    The forward is `model(**batch)` for a mapping, `model(*batch)` for a tuple or list, `model(batch)` otherwise;
-    `loss_fn(model, batch)` if given. An exception of the model does not come out: it is in `.failure`, with the module,
-    the size it expected and got, the module that made the tensor and the config fields that hold those sizes.
+    The forward pass is `loss_fn(model, batch)` if that is given, else `model(**batch)` for a mapping, `model(*batch)`
+    for a tuple or list, and `model(batch)` otherwise. If it raises, the exception is not passed on: `.failure` has the
+    module, the size that it expected and received, the module that made the tensor, and the configuration fields that
+    hold those sizes.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 4, stride=4), nn.Flatten(), nn.Linear(100, 2))
     >>> trace = trace_shapes(model, torch.ones(2, 3, 16, 16))
@@ -38,10 +41,10 @@ def trace_shapes(model: nn.Module, batch: Any, loss_fn: LossFn | None = None) ->
       received  128
       made by   `0`
     """
-    subject = Subject.of(model, batch, loss_fn)
-    with restored(subject), quiet_eager(model), torch.no_grad(), ShapeProbe(subject) as probe:
+    setup = TrainingSetup.of(model, batch, loss_fn)
+    with preserved(setup), quiet_eager(model), torch.no_grad(), ShapeProbe(setup) as probe:
         try:
-            inputs = subject.fresh_batch()
+            inputs = setup.fresh_batch()
             _ = loss_fn(model, inputs) if loss_fn is not None else _call(model, inputs)
         except Exception as error:
             probe.explain(error)

@@ -1,4 +1,4 @@
-"""watch_shapes: hold modules to the shapes you declare, and hear of shapes that change from call to call."""
+"""watch_shapes: check modules against declared output shapes, and record shapes that change between calls."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ from typing import Any, Literal, Self
 
 from torch import nn
 
-from debugkit.observations.shapes import ShapeChange, ShapeHistory
+from debugkit.measurements.shapes import ShapeChange, ShapeHistory
+from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.structure import tensors_in
+
+__all__ = ["ShapeChange", "ShapeError", "ShapeHistory", "watch_shapes"]
 
 
 class ShapeError(RuntimeError):
-    """A module's output has not the shape that was declared; the message names module, expected and received."""
+    """The output of a module does not have the declared shape; the message names the module and both shapes."""
 
 
 class watch_shapes:  # noqa: N801 - used as a verb, like torch.no_grad
-    """Watch every module's output shape while the block runs.
+    """A context manager that watches the output shape of every module.
 
-    `declared` maps a module path or pattern to its output's shape as words: `"B T 64"`. A number must be met exactly,
-    `_` is any size, `...` any number of dimensions, and a name is one size throughout a forward of the root. With
-    `on_violation="raise"` (the default) a broken declaration raises ShapeError at the module; with "record" it is
-    only noted. Changes beyond the first dimension are noted and never raise: variable lengths are healthy.
+    `declared` maps a module path, or a pattern such as `"blocks.*"`, to the shape of its output: `"B T 64"`. A number
+    must match exactly, `_` is any size, `...` any number of dimensions, and a name stands for one size throughout a
+    forward pass of the root. With `on_violation="raise"` an output of another shape raises ShapeError at the module;
+    with `"record"` it is only recorded. Changes beyond the first dimension are recorded and never raise, since variable
+    lengths are healthy. `.observation` is a ShapeHistory.
+
+    Raises ValueError if a pattern matches no module.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
     >>> with watch_shapes(model, {"0": "B 8", "1": "B 7"}, on_violation="record") as shapes:
@@ -42,7 +48,8 @@ class watch_shapes:  # noqa: N801 - used as a verb, like torch.no_grad
             raise ValueError(f'on_violation is "raise" or "record", not {on_violation!r}.')
         self.model, self.on_violation = model, on_violation
         self._declared = _by_path(model, declared or {})
-        self._handles: list[Any] = []
+        self._root = ModuleCalls([("", model)], before=lambda *_: self._sizes.clear())
+        self._modules = ModuleCalls(model.named_modules(), after=self._see)
         self._sizes: dict[str, int] = {}  # names bound in this forward of the root
         self._calls: dict[str, int] = {}
         self._first: dict[str, tuple[tuple[int, ...], ...]] = {}
@@ -50,22 +57,20 @@ class watch_shapes:  # noqa: N801 - used as a verb, like torch.no_grad
         self._changes: dict[tuple[str, tuple[tuple[int, ...], ...]], ShapeChange] = {}
 
     def __enter__(self) -> Self:
-        self._handles.append(self.model.register_forward_pre_hook(lambda *_: self._sizes.clear()))
-        for path, module in self.model.named_modules():
-            self._handles.append(module.register_forward_hook(lambda _m, _i, out, path=path: self._see(path, out)))
+        self._root.__enter__()
+        self._modules.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._root.remove()
+        self._modules.remove()
 
     @property
     def observation(self) -> ShapeHistory:
-        """What was seen so far; stays after the block."""
+        """What was recorded so far; also available after the block."""
         return ShapeHistory(tuple(self._violations), tuple(self._changes.values()), sum(self._calls.values()))
 
-    def _see(self, path: str, output: Any) -> None:
+    def _see(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(output))
         self._calls[path] = self._calls.get(path, 0) + 1
         first = self._first.setdefault(path, shapes)

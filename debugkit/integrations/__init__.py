@@ -1,1 +1,1 @@
-"""debugkit inside other people's loops and configurations: one module a library, each needing that library alone."""
+"""debugkit in training frameworks and configuration libraries. Each module requires only its own library."""

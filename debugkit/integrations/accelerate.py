@@ -1,4 +1,4 @@
-"""debugkit around a loop that Accelerate prepared.
+"""Use debugkit in a training loop that was prepared with Accelerate.
 
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 with debugkit.integrations.accelerate.watch(accelerator, model, optimizer) as run:
@@ -15,11 +15,11 @@ from torch import nn
 
 from debugkit.declare import Declare
 from debugkit.integrations.missing import missing
-from debugkit.watch import OnFinding, Run
-from debugkit.watch import watch as watch_loop
+from debugkit.watched_run import OnFinding, Run
+from debugkit.watched_run import watch as watch_loop
 
 try:
-    from accelerate import Accelerator  # type: ignore[import-untyped]  # it ships no types
+    from accelerate import Accelerator  # type: ignore[import-untyped]  # no type information
     from accelerate.optimizer import AcceleratedOptimizer  # type: ignore[import-untyped]
 except ImportError as error:
     raise missing("Accelerate", "accelerate", "accelerate") from error
@@ -29,26 +29,27 @@ def watch(
     accelerator: Accelerator,
     model: nn.Module,
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+    *,
     on_finding: OnFinding = "log",
     snapshot_dir: str | Path | None = None,
-    *,
     every: int = 1,
     select: str | Sequence[str] | None = None,
     ignore: str | Iterable[str] | None = None,
     declare: Declare | None = None,
 ) -> Run:
-    """`debugkit.watch` for what `accelerator.prepare()` returned, so that findings name your modules and not wrappers.
+    """`debugkit.watch` for the objects that `accelerator.prepare()` returned.
 
-    The model is unwrapped from DDP and FSDP (it stays wrapped for the loop), and so are the optimizers; without
-    `optimizer`, those that the accelerator prepared are watched. In `accelerator.accumulate()` the prepared optimizer
-    passes over `step()` and `zero_grad()` but at the end of a group of micro-batches: a step is one that was taken.
-    Raises SubjectError and UnknownCodeError.
+    The model is watched without its DDP or FSDP wrapper, so findings name your own modules. The loop still uses the
+    wrapped model. The optimizers are unwrapped in the same way. If `optimizer` is None, the optimizers that the
+    accelerator prepared are watched. Under `accelerator.accumulate()` the prepared optimizer skips `step()` and
+    `zero_grad()` except at the end of each group of micro-batches. Only the steps that are performed count.
+    Raises SetupError and UnknownCodeError.
     """
     return watch_loop(
         accelerator.unwrap_model(model),
         list(_plain(accelerator._optimizers if optimizer is None else optimizer)) or None,
-        on_finding,
-        snapshot_dir,
+        on_finding=on_finding,
+        snapshot_dir=snapshot_dir,
         every=every,
         select=select,
         ignore=ignore,

@@ -1,4 +1,4 @@
-"""One watched run at a time, opened and closed by a framework's callbacks rather than by a `with` block."""
+"""A watched run that a framework's callbacks open and close, instead of a `with` block. One run at a time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import nn
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding
-from debugkit.monitor.call_frames import render_frames
-from debugkit.observations.nonfinite import Nonfinite
 from debugkit.report import Report
-from debugkit.watch import OnFinding, Run, chosen_rules, tell, watch
+from debugkit.step_replay.call_frames import render_frames
+from debugkit.step_replay.nonfinite import Nonfinite
+from debugkit.watched_run import OnFinding, Run, chosen_rules, tell, watch
 
 _log = logging.getLogger("debugkit")
 _NONFINITE = ("DK201", "DK202")
 
 
 class Attachment:
-    """`open()` when training begins, `close()` when it ends or dies; both may come again for the next fit."""
+    """Call `open()` when training starts and `close()` when it ends or fails. Both can be called for several fits."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Attachment:
         ignore: str | Iterable[str] | None,
         declare: Declare | None,
     ) -> None:
-        """Raises UnknownCodeError: a typo is told here, and not when training has begun."""
+        """Raises UnknownCodeError here, so that a mistyped code is reported before training starts."""
         chosen_rules(select, ignore)
         self._on_finding = on_finding
         self._snapshot_dir = snapshot_dir
@@ -46,22 +46,22 @@ class Attachment:
 
     @property
     def run(self) -> Run | None:
-        """The run that lasts, or the last one; None before the first."""
+        """The current run, or the last one. None before the first run."""
         return self._run
 
     @property
     def report(self) -> Report:
-        """What was found in that run so far; an empty report before the first."""
+        """The findings of that run so far. The report is empty before the first run."""
         return self._run.report if self._run is not None else Report(title="no step watched yet")
 
     def open(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer] | None) -> None:
-        """Watch from here on. A run that is still open is closed: its fit was given up without a word."""
+        """Start watching. If a run is still open, it is closed first: its fit ended without a callback."""
         self.close()
         self._run = watch(
             model,
             optimizers,
-            self._hear,
-            self._snapshot_dir,
+            on_finding=self._hear,
+            snapshot_dir=self._snapshot_dir,
             every=self._every,
             select=self._select,
             ignore=self._ignore,
@@ -71,7 +71,7 @@ class Attachment:
         self._is_open = True
 
     def close(self, error: BaseException | None = None) -> None:
-        """Detach every hook. Nothing happens if nothing is open. Raises DebugkitError as the end of a run may."""
+        """Remove all hooks. Does nothing if no run is open. Raises DebugkitError if the end of the run raises it."""
         if self._is_open and self._run is not None:
             self._is_open = False
             traceback = error.__traceback__ if error is not None else None
@@ -83,7 +83,7 @@ class Attachment:
         tell(finding, self._on_finding)
 
     def _log_frames(self) -> None:
-        """The last module calls, as `--debug underflow_overflow` of transformers prints them."""
+        """Log the last module calls in the format of `--debug underflow_overflow` in transformers."""
         assert self._run is not None
         seen = self._run.monitor.observations.get(Nonfinite)
         for origin in (seen.forward, seen.gradient) if isinstance(seen, Nonfinite) else ():

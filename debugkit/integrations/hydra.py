@@ -1,15 +1,16 @@
-"""Hydra: where each value of a configuration comes from, which keys nobody reads, and where a run writes.
+"""Check a Hydra configuration: the origin of each value, keys that are never read, and the folders a run writes to.
 
-In a script, two lines; everything else is found from Hydra itself:
+A script needs two lines. Everything else is taken from Hydra:
 
     @hydra.main(version_base="1.3", config_path="conf", config_name="config")
     def main(cfg):
-        cfg = track_reads(cfg)                       # a DictConfig still, which remembers what is read
+        cfg = track_reads(cfg)                       # still a DictConfig; records which keys are read
         model, loader, trainer = build(cfg)
         check_config(cfg, directories={"checkpoints": trainer.checkpoints}).print()
 
-Outside a run, `provenance("conf", "config", ["train=large"])` composes as that command line would and prints as a
-table, and `check_config(config_dir="conf", config_name="config", overrides=[…])` judges it (rules DK901 to DK904).
+Outside a run, `provenance("conf", "config", ["train=large"])` composes the configuration as the command line would. Its
+result prints as a table. `check_config(config_dir="conf", config_name="config", overrides=[…])` applies the rules DK901
+to DK904 to it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from debugkit.finding import NotExamined, Unexamined
 from debugkit.integrations.hydra_provenance import flatten, provenance
 from debugkit.integrations.hydra_reads import reads_of, track_reads, unnoticed
 from debugkit.integrations.hydra_yaml import leaf_values, repeated_keys
-from debugkit.observations.config_composition import ConfigComposition
-from debugkit.observations.config_reads import ConfigReads
-from debugkit.observations.config_values import ConfigValue, ConfigValues
-from debugkit.observations.output_directories import OutputDirectories, OutputPlace
+from debugkit.measurements.config_composition import ConfigComposition
+from debugkit.rules.dk902_config_key_never_read import ConfigReads
+from debugkit.rules.dk903_config_type import ConfigValue, ConfigValues
+from debugkit.rules.dk904_output_directories_split import OutputDirectories, OutputPlace
 
 if TYPE_CHECKING:
     from debugkit.report import Report
@@ -62,7 +63,7 @@ _OUTPUT_KEYS = frozenset(
         "default_root_dir",
     }
 )
-"""Last parts of keys that name a folder a run writes to."""
+"""Last parts of keys whose value is an output folder."""
 
 
 def check_config(
@@ -77,19 +78,19 @@ def check_config(
     select: str | Sequence[str] | None = None,
     ignore: str | Sequence[str] | None = None,
 ) -> Report:
-    """Judge a configuration by the rules DK901 to DK904; the report is of the kind that `debugkit.check` returns.
+    """Apply the rules DK901 to DK904 to a configuration. Returns a report like that of `debugkit.check`.
 
-    Inside `@hydra.main`, `cfg` is enough: the config folder, the overrides and the run directory are Hydra's own.
-    Elsewhere `config_dir`, `config_name` and `overrides` say what to compose. `files` are YAML files that the program
-    reads itself. `directories` maps what the run writes (`checkpoints`, `logs`) to where; without it, keys named so
-    (`save_dir`, `dirpath`, …) are looked for. Raises UnknownCodeError for a code that is none; a composition that
-    Hydra refuses is the report's `failure`.
+    Inside `@hydra.main`, pass only `cfg`: the config folder, the overrides and the run directory are taken from Hydra.
+    Elsewhere, pass `config_dir`, `config_name` and `overrides`. `files` are YAML files that the program reads itself.
+    `directories` maps each kind of output (`checkpoints`, `logs`) to its folder. Without it, keys with names such as
+    `save_dir` and `dirpath` are used. Raises UnknownCodeError for an unknown code. If Hydra cannot compose the
+    configuration, the report's `failure` contains the reason.
     """
-    from debugkit.checkup import judge
     from debugkit.declare import Declare
-    from debugkit.folding import fold
-    from debugkit.registry import all_rules, choose
+    from debugkit.judging import judge
     from debugkit.report import Report
+    from debugkit.root_cause import fold
+    from debugkit.rule import all_rules, choose
 
     job = _Job.of(config_dir, config_name, overrides, run_dir)
     seen: dict[type, object] = {}
@@ -98,7 +99,7 @@ def check_config(
     if (reads := reads_of(cfg)) is not None:
         seen[ConfigReads] = reads
     else:
-        missing[ConfigReads] = Unexamined("", "The config was not tracked: start with cfg = track_reads(cfg).")
+        missing[ConfigReads] = Unexamined("", "The config was not tracked: call cfg = track_reads(cfg) first.")
     try:
         seen[ConfigComposition] = job.composition()
     except NotExamined as limit:
@@ -124,7 +125,7 @@ def check_config(
 
 @dataclass(frozen=True)
 class _Job:
-    """What is composed, and where it runs."""
+    """The configuration to compose, and the run directory."""
 
     config_dir: Path | None
     config_name: str
@@ -140,7 +141,7 @@ class _Job:
         overrides: Sequence[str] | None,
         run_dir: str | Path | None,
     ) -> _Job:
-        """As the caller says, and otherwise as the running Hydra job is."""
+        """From the caller's arguments, otherwise from the running Hydra job."""
         if config_dir is not None or not HydraConfig.initialized():
             folder = None if config_dir is None else Path(config_dir)
             run = None if run_dir is None else Path(run_dir)
@@ -154,7 +155,7 @@ class _Job:
 
     @property
     def title(self) -> str:
-        """The command line's part that matters."""
+        """The config name and the overrides."""
         return " ".join(["configuration", self.config_name, *self.overrides])
 
     def composition(self) -> ConfigComposition:
@@ -164,12 +165,12 @@ class _Job:
         return provenance(self.config_dir, self.config_name, self.overrides)
 
     def yaml_files(self) -> list[Path]:
-        """The YAML files that the composition may be made of."""
+        """The YAML files that the composition may use."""
         return [] if self.config_dir is None else sorted(self.config_dir.rglob("*.yaml"))
 
 
 def _folder(scheme: str, path: str) -> Path | None:
-    """Where a config source is on disk; a program started with `python -m` has its configs in a package."""
+    """The folder of a config source. A program started with `python -m` has its configs in a package."""
     if scheme == "file":
         return Path(path)
     try:
@@ -182,7 +183,7 @@ def _folder(scheme: str, path: str) -> Path | None:
 def _values(
     cfg: Any, composition: ConfigComposition | None, files: Sequence[str | Path], composed: Sequence[Path]
 ) -> ConfigValues:
-    """Leaves that hold text: of the composition where there is one, else of `cfg`, and of files read by hand."""
+    """The leaves that are strings, from the composition if there is one, otherwise from `cfg`, and from `files`."""
     texts: list[ConfigValue] = []
     count = 0
     if composition is not None:
@@ -219,7 +220,7 @@ def _directories(
             "No folder that the run writes to is known: pass directories={'checkpoints': …, 'logs': …}, or name the "
             "keys so (save_dir, dirpath, …)."
         )
-    run_dir = os.path.abspath(job.run_dir)  # noqa: PTH100 (as the run sees it, links not followed)
+    run_dir = os.path.abspath(job.run_dir)  # noqa: PTH100 (as in the run: symlinks are not resolved)
     return OutputDirectories(run_dir, str(Path.cwd()), job.changes_dir, tuple(places))
 
 
@@ -232,7 +233,7 @@ def _places_by_name(cfg: Any, composition: ConfigComposition | None) -> Iterator
         try:
             value = OmegaConf.select(cfg, key)
         except OmegaConfBaseException:
-            continue  # an interpolation that cannot be resolved here
+            continue  # this interpolation cannot be resolved here
         if isinstance(value, str) and value:
             at = composition.of(key).winner.at if composition else None
             yield _place(key, value, declared=False, at=at)
@@ -247,7 +248,7 @@ def _codes(text: str | Sequence[str] | None) -> Sequence[str] | None:
 
 
 def _sentence(error: BaseException) -> str:
-    """The first line of what Hydra says; its own wrapper says nothing, and the cause does."""
+    """The first line of Hydra's message. Hydra's wrapper exception has no text; its cause has."""
     while not str(error) and error.__cause__ is not None:
         error = error.__cause__
     return str(error).strip().partition("\n")[0] or type(error).__name__

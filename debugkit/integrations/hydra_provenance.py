@@ -1,7 +1,8 @@
-"""Composes a Hydra configuration a second time, file by file, and keeps who set what.
+"""Composes a Hydra configuration a second time, file by file, and records where each value was set.
 
-Hydra merges the configs of its defaults list in order and applies the overrides last; every merge but the last leaves
-no trace in the result. This replays the same list, from Hydra's own loader, without touching Hydra's global state.
+Hydra merges the configs of its defaults list in order and applies the overrides last. The result does not show the
+values that were overwritten. This module repeats the merges with Hydra's own loader and does not change Hydra's global
+state.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from omegaconf import DictConfig, OmegaConf
 
 from debugkit.finding import SourceLine
 from debugkit.integrations.hydra_yaml import leaf_lines
-from debugkit.observations.config_composition import Chooser, ConfigComposition, ConfigLeaf, Setting
+from debugkit.measurements.config_composition import Chooser, ConfigComposition, ConfigLeaf, Setting
 
-_JOB_NAME = "hydra.job.name=debugkit"  # a composition outside a job has none, and Hydra insists on one
+_JOB_NAME = "hydra.job.name=debugkit"  # Hydra requires a job name, also outside a job
 
 
 def provenance(config_dir: str | Path, config_name: str, overrides: Sequence[str] = ()) -> ConfigComposition:
-    """Every leaf of a composition with the configs and overrides that set it, in the order of merging.
+    """Every leaf of a composition with the configs and overrides that set it, in merge order.
 
-    Hydra's own `hydra.*` is left out. Raises hydra.errors.ConfigCompositionException (or MissingConfigException) where
-    Hydra itself would, and RuntimeError if the replay does not arrive at Hydra's own result.
+    The `hydra.*` keys are left out. Raises hydra.errors.ConfigCompositionException (or MissingConfigException) where
+    Hydra would raise it, and RuntimeError if the repeated merge gives a different result from Hydra's.
     """
     config_name = config_name.removesuffix(".yaml")
     loader = ConfigLoaderImpl(create_config_search_path(str(Path(config_dir).resolve())))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Hydra has said it, or will say it, in the run itself
+        warnings.simplefilter("ignore")  # Hydra shows these warnings in the run itself
         parsed, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(overrides))
         defaults = create_defaults_list(
             repo=repository, config_name=config_name, overrides_list=parsed, prepend_hydra=True, skip_missing=False
@@ -60,7 +61,7 @@ def provenance(config_dir: str | Path, config_name: str, overrides: Sequence[str
 
 
 def flatten(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and plain values of a config as written; a list, and an empty mapping, is one leaf."""
+    """Dotted keys and plain, unresolved values of a config. A list or an empty mapping is one leaf."""
     if isinstance(config, DictConfig) and not (config._is_none() or config._is_missing() or config._is_interpolation()):
         keys = list(config.keys())
         if keys or not prefix:
@@ -89,7 +90,7 @@ def _plain(node: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Why a config is in the composition."""
+    """Why a config is part of the composition."""
 
     chosen_by: Chooser
     below: tuple[str, ...]
@@ -100,7 +101,7 @@ _UNKNOWN = _Origin("a defaults list", (), False)
 
 
 def _origins(defaults: DefaultsList) -> dict[str, _Origin]:
-    """For each config of the defaults tree: who chose it, whose defaults lists lead to it."""
+    """For each config of the defaults tree: what selected it, and which defaults lists lead to it."""
     found: dict[str, _Origin] = {}
     chosen = defaults.overrides.override_metadata
 
@@ -110,7 +111,7 @@ def _origins(defaults: DefaultsList) -> dict[str, _Origin]:
         known = chosen.get(node.get_override_key()) if isinstance(node, GroupDefault) else None
         if (known and known.external_override) or getattr(node, "external_append", False):
             return "the command line"
-        # A group that an experiment file overrides, and a default that a chosen config lists, are part of that choice.
+        # A group overridden by an experiment file, and a default listed by a selected config, belong to that selection.
         by = known.containing_config_path if known else above[0] if above else None
         return "the command line" if by in from_command_line else "a defaults list"
 
@@ -125,7 +126,7 @@ def _origins(defaults: DefaultsList) -> dict[str, _Origin]:
             walk(child, above)
 
     from_command_line: set[str] = set()
-    while True:  # a choice may be made by a config further down the list: repeat until nothing new is explicit
+    while True:  # a config further down the list may select others: repeat until nothing changes
         found.clear()
         walk(defaults.defaults_tree, ())
         explicit = {path for path, origin in found.items() if origin.chosen_by == "the command line"}
@@ -167,7 +168,7 @@ def _of_override(key: str, value: Any, typed: str) -> Iterator[tuple[str, Settin
 
 
 def _that_set(key: str, settings: Sequence[tuple[str, Setting]]) -> tuple[Setting, ...]:
-    """The settings of the leaf, and those that put a plain value where a mapping stands that holds it."""
+    """The settings of the leaf, and those that set one of its parent keys to a plain value."""
     return tuple(
         setting
         for at, setting in settings
@@ -181,10 +182,10 @@ def _agree(leaves: Sequence[ConfigLeaf], final: Mapping[str, Any]) -> None:
             seen = leaf.winner.value if leaf.settings else "nothing"
             raise RuntimeError(
                 f"The provenance of {leaf.key} could not be followed: Hydra composed {final[leaf.key]!r}, and the last "
-                f"config that sets it says {seen!r}."
+                f"config that sets it has {seen!r}."
             )
 
 
 def _typed_alike(leaf: ConfigLeaf, value: Any) -> bool:
-    """A structured config converts what it is given: `"64"` becomes 64, a name becomes an enum's member."""
+    """A structured config converts values: `"64"` becomes 64, and a name becomes an enum member."""
     return str(leaf.winner.value) in (str(value), getattr(value, "name", None)) or isinstance(value, list | dict)

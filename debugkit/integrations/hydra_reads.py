@@ -1,9 +1,9 @@
-"""A DictConfig that remembers which of its keys were read; for everything else it is the config it was made from.
+"""A DictConfig that records which of its keys are read. In every other way it behaves like the original config.
 
-The view is a copy whose containers are subclasses of OmegaConf's own, so `isinstance(cfg, DictConfig)`, interpolations,
-struct mode, `instantiate` and `**cfg.model` behave as before. OmegaConf fetches every child through one method, and
-that method writes down the key. What merely looks at the whole config (printing it, saving it, copying it, merging it)
-goes through the same method and is told apart by the function of OmegaConf that the program called.
+It is a copy whose containers are subclasses of OmegaConf's, so `isinstance(cfg, DictConfig)`, interpolations, struct
+mode, `instantiate` and `**cfg.model` behave as before. OmegaConf accesses every child through one method, and the
+subclass records the key there. Printing, saving, copying and merging a config use the same method. They are recognised
+by the OmegaConf function that the program called, and do not count as reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from omegaconf import DictConfig, Node
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from debugkit.observations.config_reads import ConfigReads
+from debugkit.rules.dk902_config_key_never_read import ConfigReads
 
 _LOG = "_debugkit_reads"
 _NO_READ = frozenset(
@@ -47,13 +47,13 @@ _NO_READ = frozenset(
         "is_interpolation",
     }
 )
-"""Functions of OmegaConf that touch values without anybody using them."""
+"""Functions of OmegaConf that access values without the program using them."""
 _WHOLE = frozenset({"to_container", "to_object"})
-"""Functions that turn a config into plain data: of a part, that reads the part; of the whole, nobody can say."""
+"""Functions that convert a config to plain data. They read every key of a part. For the whole config, it is unknown."""
 
 
 class _Reads:
-    """What was read of one config, shared by all its containers."""
+    """The keys of one config that were read. All its containers share this record."""
 
     def __init__(self, leaves: tuple[str, ...]) -> None:
         self.leaves = leaves
@@ -69,7 +69,7 @@ class _Reads:
         if by in _WHOLE and of == "":
             self.converted = True
         elif found is None:
-            hidden = key.rpartition(".")[2].startswith("_")  # Hydra asks for _target_, notebooks for _repr_html_
+            hidden = key.rpartition(".")[2].startswith("_")  # Hydra looks up _target_, notebooks _repr_html_
             if by in ("get", "__getattr__", "__getitem__", "select") and not hidden:
                 self.in_vain[key] = None
         elif not isinstance(found, DictConfig):
@@ -77,7 +77,7 @@ class _Reads:
 
 
 class TrackedDictConfig(DictConfig):
-    """A DictConfig of a tracked configuration."""
+    """A DictConfig that is part of a tracked configuration."""
 
     def _get_node(self, key: Any, *args: Any, **keywords: Any) -> Any:
         reads, path = self.__dict__[_LOG]
@@ -103,14 +103,14 @@ class TrackedDictConfig(DictConfig):
         return {name: value for name, value in super().__getstate__().items() if name != _LOG}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DictConfig, (None,), self.__getstate__()  # another process reads a plain config
+        return DictConfig, (None,), self.__getstate__()  # other processes get a plain config
 
 
 def track_reads(cfg: DictConfig) -> DictConfig:
-    """A copy of `cfg` that remembers which keys are read: use it in its place, then call `check_config(cfg)`.
+    """A copy of `cfg` that records which keys are read. Use it instead of `cfg`, then call `check_config(cfg)`.
 
-    It is a DictConfig still. Reads in other processes, and of plain data made from it, are not seen. A list is one
-    key. Raises TypeError for anything but a DictConfig.
+    The copy is a DictConfig. Reads in other processes, and reads of plain data made from it, are not recorded. A list
+    counts as one key. Raises TypeError if `cfg` is not a DictConfig.
     """
     if not isinstance(cfg, DictConfig):
         raise TypeError(f"track_reads() takes the DictConfig that Hydra hands to main, not a {type(cfg).__name__}.")
@@ -122,7 +122,7 @@ def track_reads(cfg: DictConfig) -> DictConfig:
 
 
 def reads_of(cfg: object) -> ConfigReads | None:
-    """What was read of a tracked config until now; None if it is not tracked."""
+    """The keys of a tracked config that were read so far; None if it is not tracked."""
     if not isinstance(cfg, TrackedDictConfig):
         return None
     reads, _ = cfg.__dict__[_LOG]
@@ -131,7 +131,7 @@ def reads_of(cfg: object) -> ConfigReads | None:
 
 @contextlib.contextmanager
 def unnoticed(cfg: object) -> Iterator[None]:
-    """Look at a config, tracked or not, without that counting as reading."""
+    """Access a config, tracked or not, without recording reads."""
     if not isinstance(cfg, TrackedDictConfig):
         yield
         return
@@ -144,7 +144,7 @@ def unnoticed(cfg: object) -> Iterator[None]:
 
 
 def _track(node: DictConfig, reads: _Reads, path: str) -> None:
-    object.__setattr__(node, "__class__", TrackedDictConfig)  # DictConfig.__setattr__ would make it a key
+    object.__setattr__(node, "__class__", TrackedDictConfig)  # DictConfig.__setattr__ would add a key
     node.__dict__[_LOG] = (reads, path)
     content = node.__dict__["_content"]
     for key, child in content.items() if isinstance(content, dict) else ():
@@ -172,10 +172,10 @@ def _called(frame: FrameType | None) -> tuple[str, str | None]:
             on = target.__dict__[_LOG][1]
         frame = frame.f_back
     if name == "resolve" and frame is not None and frame.f_globals.get("__name__", "").startswith("hydra."):
-        name = "instantiate"  # which resolves what it is going to use
+        name = "instantiate"  # it resolves the values that it is about to use
     return name, on
 
 
 def _is_inside(frame: FrameType) -> bool:
     module = frame.f_globals.get("__name__", "")
-    return module == __name__ or module.split(".")[0] in ("omegaconf", "antlr4")  # it parses the interpolations
+    return module == __name__ or module.split(".")[0] in ("omegaconf", "antlr4")  # antlr4 parses the interpolations

@@ -1,4 +1,4 @@
-"""Reads YAML files for what is lost when they are loaded: the line of each key, and keys that stand there twice."""
+"""Reads from YAML files what a YAML loader discards: the line of each key, and repeated keys."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from debugkit.finding import SourceLine
-from debugkit.observations.config_values import RepeatedKey
+from debugkit.rules.dk903_config_type import RepeatedKey
 
 
 def leaf_lines(file: Path) -> dict[str, int]:
-    """The 1-based line of every dotted key of a YAML file; none where it cannot be parsed."""
+    """The 1-based line of every dotted key of a YAML file; empty if the file cannot be parsed."""
     return {key: line for key, line, _ in _keys(_root(file))}
 
 
 def repeated_keys(file: Path) -> list[RepeatedKey]:
-    """Keys that one mapping holds twice, by line. YAML readers differ: PyYAML keeps the last, OmegaConf refuses."""
+    """Keys that occur twice in one mapping, with lines. PyYAML keeps the last value; OmegaConf raises an error."""
     first: dict[str, int] = {}
     repeated = []
     for key, line, _ in _keys(_root(file)):
@@ -29,7 +29,7 @@ def repeated_keys(file: Path) -> list[RepeatedKey]:
 
 
 def leaf_values(file: Path) -> list[tuple[str, Any, SourceLine]]:
-    """Dotted keys, values as PyYAML reads them, and lines: what a program gets that calls yaml.safe_load."""
+    """Dotted keys, values and lines. The values are those that `yaml.safe_load` returns."""
     loader = yaml.SafeLoader("")
     return [
         (key, loader.construct_object(node, deep=True), SourceLine(str(file), line))

@@ -1,4 +1,4 @@
-"""debugkit inside Lightning's `Trainer`.
+"""Use debugkit in Lightning's `Trainer`.
 
 lightning.Trainer(callbacks=[DebugkitCallback()]).fit(module, loader)
 """
@@ -13,7 +13,7 @@ from debugkit.declare import Declare
 from debugkit.integrations.attachment import Attachment
 from debugkit.integrations.missing import missing
 from debugkit.report import Report
-from debugkit.watch import OnFinding
+from debugkit.watched_run import OnFinding
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class DebugkitCallback(Callback):
-    """Watches what `fit()` trains: automatic and manual optimization, any number of optimizers, `fast_dev_run` too.
+    """Watches the training in `fit()`: automatic and manual optimization, any number of optimizers, and `fast_dev_run`.
 
-    The arguments are those of `debugkit.watch`; losses are bit-equal with it. On a NaN or an Inf the last module calls
-    are logged with the smallest and largest absolute value of their weights, inputs and outputs. Every hook is gone
-    when `fit()` returns and when it raises; `.report` stays. Raises UnknownCodeError.
+    The arguments are those of `debugkit.watch`. Losses are bit-equal with and without the callback. On a NaN or an Inf
+    the last module calls are logged with the smallest and largest absolute value of their weights, inputs and outputs.
+    All hooks are removed when `fit()` returns or raises. `.report` stays available. Raises UnknownCodeError.
     """
 
     def __init__(
         self,
+        *,
         on_finding: OnFinding = "log",
         snapshot_dir: str | Path | None = None,
-        *,
         every: int = 1,
         select: str | Sequence[str] | None = None,
         ignore: str | Iterable[str] | None = None,
@@ -48,15 +48,15 @@ class DebugkitCallback(Callback):
 
     @property
     def report(self) -> Report:
-        """What was found in the fit that runs, or in the last one."""
+        """The findings of the current fit, or of the last one."""
         return self._attachment.report
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The sanity check is over, everything is on its device: watch from here."""
+        """Start watching: the sanity check is over, and everything is on its device."""
         self._attachment.open(pl_module, trainer.optimizers or None)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Training ended well."""
+        """Training ended without an error."""
         self._attachment.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -64,5 +64,5 @@ class DebugkitCallback(Callback):
         self._attachment.close(exception)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Whatever happened: nothing stays attached."""
+        """Remove all hooks, whether training succeeded or failed."""
         self._attachment.close()

@@ -1,10 +1,11 @@
-"""Assertions about a model for your own test suite, each failing with what debugkit found.
+"""Assertions about a model for your own test suite. A failed assertion shows what debugkit found.
 
     def test_the_policy_learns(assert_overfits):
         assert_overfits(policy, batch, loss_fn)
 
-Installed, it is found by pytest; with plugin autoload off, say `-p debugkit.integrations.pytest_plugin`. The functions
-can be imported from here as well. Nothing of torch is imported before the first of them runs.
+pytest loads the plugin automatically once debugkit is installed. If plugin autoload is disabled, pass
+`-p debugkit.integrations.pytest_plugin`. You can also import the functions from this module. torch is not imported
+before the first of them runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from debugkit.declare import Declare
-    from debugkit.subject import LossFn
+    from debugkit.setup import LossFn
 
 
 def assert_silent(
@@ -28,21 +29,24 @@ def assert_silent(
     batch: Any = None,
     loss_fn: LossFn | None = None,
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
-    dataloader: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     *,
+    dataloader: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     select: str | Sequence[str] | None = None,
     ignore: str | Sequence[str] | Mapping[str, str] | None = None,
     declare: Declare | None = None,
 ) -> None:
-    """`debugkit.check` runs a step and finds no error and no warning; the model is left as it was.
+    """Assert that `debugkit.check` reports no error and no warning. The model is not changed.
 
-    A rule that `select` names by its whole code must have been examined: silence for want of a batch proves nothing.
-    Raises AssertionError with the report; SubjectError and UnknownCodeError as `debugkit.check` does.
+    If `select` contains the full code of a rule, that rule must have been examined. Otherwise the assertion would also
+    pass if the rule was not examined, for example because no batch was given. Raises AssertionError with the report,
+    and SetupError and UnknownCodeError as `debugkit.check` does.
     """
     __tracebackhide__ = True
-    from debugkit.checkup import check
+    from debugkit.preflight import check
 
-    report = check(model, batch, loss_fn, optimizer, dataloader, select=select, ignore=ignore, declare=declare)
+    report = check(
+        model, batch, loss_fn, optimizer, dataloader=dataloader, select=select, ignore=ignore, declare=declare
+    )
     if not report.ok:
         raise AssertionError(f"debugkit is not silent on {type(model).__name__}.\n\n{report}")
     asked = {code.upper() for code in ([select] if isinstance(select, str) else select or ())}
@@ -61,10 +65,10 @@ def assert_overfits(
     threshold: float = 0.1,
     seed: int = 0,
 ) -> None:
-    """The model learns one batch by heart: its loss falls below `threshold` of its start; the model is left as it was.
+    """Assert that the model overfits one batch: its loss falls below `threshold` times the initial loss.
 
-    Raises AssertionError with the curve and the ladder of suspects of `debugkit.overfit_one_batch`; NotExamined
-    without a scalar loss.
+    The model is not changed. Raises AssertionError with the loss curve and the list of suspects of
+    `debugkit.overfit_one_batch`, and NotExamined without a scalar loss.
     """
     __tracebackhide__ = True
     from debugkit.instruments.overfit_one_batch import overfit_one_batch
@@ -74,16 +78,17 @@ def assert_overfits(
     )
     if not result:
         raise AssertionError(
-            f"{type(model).__name__} does not learn one batch by heart: wanted {threshold:g} of the loss at the start, "
+            f"{type(model).__name__} does not overfit one batch: expected {threshold:g} of the initial loss, "
             f"got {result.losses[-1] / result.losses[0]:.3g}.\n\n{result}"
         )
 
 
 def assert_gradients_reach(model: nn.Module, batch: Any, *patterns: str, loss_fn: LossFn | None = None) -> None:
-    """Each parameter that a shell-style pattern matches gets a finite gradient that is not all zero.
+    """Assert that each parameter that matches a shell-style pattern gets a finite gradient that is not all zero.
 
-    Without patterns, every trainable parameter. The model is left as it was. Raises AssertionError that names those
-    left out, and the line that cuts them off where one does; NotExamined without a scalar loss.
+    Without patterns, this applies to every trainable parameter. The model is not changed. Raises AssertionError with
+    the names of the parameters that fail and, if the graph is cut, the line that cuts it. Raises NotExamined without
+    a scalar loss.
     """
     __tracebackhide__ = True
     from debugkit.instruments.gradient_table import GradientTable, gradient_table
@@ -108,9 +113,9 @@ def assert_gradients_reach(model: nn.Module, batch: Any, *patterns: str, loss_fn
 
 
 def _cut(model: nn.Module, batch: Any, loss_fn: LossFn | None) -> str:
-    """Where the graph ends, if it does: a gradient may also be zero, or not wanted."""
+    """The place where the graph is cut, if it is. A gradient can also be zero, or disabled, without a cut."""
     from debugkit.finding import NotExamined
-    from debugkit.instruments.find_graph_cut import find_graph_cut
+    from debugkit.measurements.graph_cut.search import find_graph_cut
 
     try:
         cut = find_graph_cut(model, batch, loss_fn)
@@ -121,17 +126,17 @@ def _cut(model: nn.Module, batch: Any, loss_fn: LossFn | None) -> str:
 
 @pytest.fixture(name="assert_silent", scope="session")
 def _assert_silent() -> Callable[..., None]:
-    """`assert_silent(model, batch, loss_fn, select=…, ignore=…)`: debugkit.check finds no error and no warning."""
+    """`assert_silent(model, batch, loss_fn, select=…, ignore=…)`: debugkit.check reports no error and no warning."""
     return assert_silent
 
 
 @pytest.fixture(name="assert_overfits", scope="session")
 def _assert_overfits() -> Callable[..., None]:
-    """`assert_overfits(model, batch, loss_fn, steps=100)`: the model learns one batch by heart."""
+    """`assert_overfits(model, batch, loss_fn, steps=100)`: the model overfits one batch."""
     return assert_overfits
 
 
 @pytest.fixture(name="assert_gradients_reach", scope="session")
 def _assert_gradients_reach() -> Callable[..., None]:
-    """`assert_gradients_reach(model, batch, "vision.*")`: those parameters get a gradient."""
+    """`assert_gradients_reach(model, batch, "vision.*")`: the matching parameters get a gradient."""
     return assert_gradients_reach

@@ -1,7 +1,7 @@
-"""debugkit inside the Hugging Face `Trainer`.
+"""Use debugkit in the Hugging Face `Trainer`.
 
 trainer = Trainer(model, arguments, train_dataset=data, callbacks=[DebugkitCallback()])
-print(check_trainer(trainer))    # before training: the model, the loss and the data as this Trainer puts them together
+print(check_trainer(trainer))    # before training: the model, the loss and the data of this Trainer
 trainer.train()                  # watched
 
 """
@@ -18,12 +18,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from debugkit.checkup import check
 from debugkit.declare import Declare
 from debugkit.integrations.attachment import Attachment
 from debugkit.integrations.missing import missing
+from debugkit.preflight import check
 from debugkit.report import Report
-from debugkit.watch import OnFinding
+from debugkit.watched_run import OnFinding
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -36,18 +36,19 @@ if TYPE_CHECKING:
 
 
 class DebugkitCallback(TrainerCallback):
-    """Watches what a Trainer trains: `Trainer(..., callbacks=[DebugkitCallback()])`. Losses are bit-equal with it.
+    """Watches the training of a Trainer: `Trainer(..., callbacks=[DebugkitCallback()])`.
 
-    The arguments are those of `debugkit.watch`. On a NaN or an Inf the last module calls are logged with the smallest
-    and largest absolute value of their weights, inputs and outputs, as `--debug underflow_overflow` prints them. Every
-    hook is gone when `train()` returns and when it raises; `.report` stays. Raises UnknownCodeError.
+    The arguments are those of `debugkit.watch`. Losses are bit-equal with and without the callback. On a NaN or an Inf
+    the last module calls are logged with the smallest and largest absolute value of their weights, inputs and outputs,
+    in the format of `--debug underflow_overflow`. All hooks are removed when `train()` returns or raises. `.report`
+    stays available. Raises UnknownCodeError.
     """
 
     def __init__(
         self,
+        *,
         on_finding: OnFinding = "log",
         snapshot_dir: str | Path | None = None,
-        *,
         every: int = 1,
         select: str | Sequence[str] | None = None,
         ignore: str | Iterable[str] | None = None,
@@ -60,7 +61,7 @@ class DebugkitCallback(TrainerCallback):
 
     @property
     def report(self) -> Report:
-        """What was found in the training that runs, or in the last one."""
+        """The findings of the current training run, or of the last one."""
         return self._attachment.report
 
     def on_train_begin(
@@ -73,16 +74,16 @@ class DebugkitCallback(TrainerCallback):
         optimizer: Any = None,
         **_: Any,
     ) -> None:
-        """Everything is prepared and on its device: watch from here."""
+        """Start watching: everything is prepared and on its device."""
         if model is not None:
             self._attachment.open(model, [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else None)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Training ended well."""
+        """Training ended without an error."""
         self._attachment.close()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Stop watching, now. Called by itself when `Trainer.train` returns or raises."""
+        """Stop watching. Called automatically when `Trainer.train` returns or raises."""
         self._attachment.close(error)
 
 
@@ -93,10 +94,10 @@ def check_trainer(
     ignore: str | Sequence[str] | Mapping[str, str] | None = None,
     declare: Declare | None = None,
 ) -> Report:
-    """`debugkit.check` on what `trainer` would train: its model, its `compute_loss`, its optimizer, its data loaders.
+    """Run `debugkit.check` on the model, the `compute_loss`, the optimizer and the data loaders of `trainer`.
 
-    Among others this finds a column that `remove_unused_columns` takes away and the loss needs (DK905). Nothing is
-    trained, and everything is left bit-identical. Raises UnknownCodeError.
+    For example, this finds a column that the loss needs and that `remove_unused_columns` removes (DK905). Nothing is
+    trained, and everything stays bit-identical. Raises UnknownCodeError.
     """
     loaders: dict[str, Any] = {"train": _with_all_columns(trainer, trainer.get_train_dataloader())}
     if trainer.eval_dataset is not None:
@@ -104,18 +105,18 @@ def check_trainer(
 
     def loss_fn(model: nn.Module, batch: Any) -> torch.Tensor:
         loss = trainer.compute_loss(model, dict(batch) if isinstance(batch, Mapping) else batch)
-        assert isinstance(loss, torch.Tensor)  # it is a pair only where outputs are asked for
+        assert isinstance(loss, torch.Tensor)  # a tuple only with return_outputs=True
         return loss
 
     given = trainer.optimizer
-    assert trainer.model is not None  # a Trainer that was constructed has one
+    assert trainer.model is not None  # set by the constructor of Trainer
     try:
         return check(
             trainer.model,
             _first_batch(loaders["train"]),
             loss_fn,
             trainer.create_optimizer(),
-            loaders,
+            dataloader=loaders,
             select=select,
             ignore=ignore,
             declare=declare,
@@ -125,7 +126,7 @@ def check_trainer(
 
 
 def _with_all_columns(trainer: Trainer, loader: Any) -> Any:
-    """A loader that still knows the columns which were taken off a `datasets.Dataset` before it was made."""
+    """A loader with the columns that the Trainer removed from a `datasets.Dataset` before it made its own loader."""
     whole: Any = trainer.train_dataset
     left = getattr(loader.dataset, "column_names", None)
     if left is None or loader.dataset is whole:
@@ -135,7 +136,7 @@ def _with_all_columns(trainer: Trainer, loader: Any) -> Any:
 
 
 def _first_batch(loader: Any) -> Any:
-    """None leaves it to check(); a collator that misses a dropped column is given all of them, so that it runs."""
+    """The first batch if the collator fails without a removed column, made with all columns; otherwise None."""
     collate = loader.collate_fn
     if not isinstance(collate, RemoveColumnsCollator):
         return None
@@ -148,7 +149,7 @@ def _first_batch(loader: Any) -> Any:
 
 
 class _Guard:
-    """Wraps `Trainer.train` for as long as a callback lives: a Trainer tells no callback that training raised."""
+    """Wraps `Trainer.train` while a callback exists: Trainer has no callback event for an exception in training."""
 
     def __init__(self) -> None:
         self._holders = 0

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from json import dumps  # `json` here is the renderer beside this file
+from json import dumps  # `json` here is the module beside this file
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from debugkit.finding import Finding, Severity, Unexamined
+from debugkit.report.data import ReportData, fingerprint
+from debugkit.report.json import ReportFormatError
+
+__all__ = ["DebugkitError", "Report", "ReportData", "ReportFormatError", "fingerprint"]
 
 
 class DebugkitError(Exception):
-    """Raised by `Report.raise_for_errors()`; the message is the report of the errors, `report` the whole of it."""
+    """Raised by `Report.raise_for_errors()` and by `watch(on_finding="raise")`.
+
+    The message is the failure and the errors as text; `report` is the whole report.
+    """
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.to_text(errors_only=True))
@@ -20,53 +26,8 @@ class DebugkitError(Exception):
 
 
 @dataclass(frozen=True)
-class Report:
-    """What check() or watch() found."""
-
-    findings: tuple[Finding, ...] = ()
-    """Worst first; each consequence stands right after its cause, whose code it has in `caused_by`."""
-    examined: tuple[str, ...] = ()
-    """Codes of the rules that were judged."""
-    not_examined: tuple[Unexamined, ...] = ()
-    """The rules that were not, and why."""
-    failure: str | None = None
-    """The exception that ended the observed step, in one sentence; None if it ran through."""
-    title: str = ""
-    """What was examined: the model's class, its size, how."""
-    known: tuple[Finding, ...] = ()
-    """Findings that the baseline already has; they are in no other count."""
-
-    @property
-    def ok(self) -> bool:
-        """True if the step ran through and nothing was found at `error` or `warning`."""
-        return self.failure is None and all(finding.severity is Severity.INFO for finding in self.findings)
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """The findings that are proved wrong."""
-        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
-
-    @property
-    def by_code(self) -> dict[str, tuple[Finding, ...]]:
-        """Findings by rule code, consequences included."""
-        codes = dict.fromkeys(finding.code for finding in self.findings)
-        return {code: tuple(finding for finding in self.findings if finding.code == code) for code in codes}
-
-    @property
-    def causes(self) -> tuple[Finding, ...]:
-        """The findings that no other one explains."""
-        return tuple(finding for finding in self.findings if finding.caused_by is None)
-
-    @property
-    def by_cause(self) -> list[tuple[Finding, list[Finding]]]:
-        """Each root cause with the findings that it explains."""
-        groups: list[tuple[Finding, list[Finding]]] = []
-        for finding in self.findings:
-            if finding.caused_by is None or not groups:
-                groups.append((finding, []))
-            else:
-                groups[-1][1].append(finding)
-        return groups
+class Report(ReportData):
+    """What `check()` or `watch()` found. `print(report)` shows it; so does a notebook cell that ends in it."""
 
     def raise_for_errors(self) -> None:
         """Raise DebugkitError if anything was found at `error`, or if the observed step failed."""
@@ -74,10 +35,30 @@ class Report:
             raise DebugkitError(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain JSON data, schema 1; numbers that JSON has not (NaN, Inf) are strings."""
+        """The report as plain JSON data, schema 1; `debugkit/report/schema.json` describes it.
+
+        In the evidence, tuples are lists, and numbers that JSON does not have are the strings `"nan"`, `"inf"`,
+        `"-inf"`.
+        """
         from debugkit.report.json import document
 
         return document(self)
+
+    @classmethod
+    def from_json(cls, source: Mapping[str, Any] | str | Path) -> Self:
+        """The report that `to_json()` or `save_json()` wrote: `Report.from_json(report.to_json()) == report`.
+
+        `source` is the document, its text, or the path of a file. Evidence keeps its JSON form: `"nan"` stays a string.
+        Raises ReportFormatError, a ValueError, if it is no report or has a schema that this version does not know, and
+        OSError if the file cannot be read.
+        """
+        from debugkit.report.json import read
+
+        return read(source, cls)
+
+    def save_json(self, path: str | Path) -> None:
+        """Write the JSON report to `path`, for `from_json()` and for `baseline=` of a later check."""
+        Path(path).write_text(dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def to_sarif(self) -> dict[str, Any]:
         """The report as a SARIF 2.1.0 document, as code hosts show it beside the lines of a pull request."""
@@ -86,7 +67,7 @@ class Report:
         return document(self)
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The report as one page that loads nothing; written to `path` where one is given."""
+        """The report as one HTML page that loads nothing; also written to `path` if one is given."""
         from debugkit.report.html import page
 
         text = page(self)
@@ -95,42 +76,33 @@ class Report:
         return text
 
     def to_junit(self) -> str:
-        """The report as JUnit XML: one test case per rule."""
+        """The report as JUnit XML: one test case per rule, and one for the step if it failed."""
         from debugkit.report.junit import document
 
         return document(self)
 
-    def to_text(self, *, errors_only: bool = False) -> str:
-        """The report as plain text."""
+    def to_text(self, *, verbose: bool = False, errors_only: bool = False, width: int = 100) -> str:
+        """The report as plain text, `width` columns wide.
+
+        Rules that were not examined are one sentence with counts; `verbose` lists each with its reason. `errors_only`
+        leaves out all but the failure and the findings at `error`.
+        """
         from debugkit.report.terminal import plain
 
-        return plain(self, errors_only=errors_only)
+        return plain(self, errors_only=errors_only, verbose=verbose, width=width)
 
-    def print(self) -> None:
-        """Show the report on the terminal, in colour where it has any."""
+    def print(self, *, verbose: bool = False) -> None:
+        """Show the report on stdout, as wide as the terminal and in colour where it has any; see `to_text`."""
         from debugkit.report.terminal import show
 
-        show(self)
+        show(self, verbose=verbose)
 
     def __str__(self) -> str:
-        return self.to_text()
+        from debugkit.report.terminal import terminal_width
+
+        return self.to_text(width=terminal_width())
 
     def _repr_html_(self) -> str:
         from debugkit.report.html import fragment
 
         return fragment(self)
-
-    def save_json(self, path: str | Path) -> None:
-        """Write the JSON report, for `baseline=` of a later check."""
-        Path(path).write_text(dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def fingerprint(finding: Finding | Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """What makes two findings the same one in two runs: code, module, parameter and file; not line or numbers."""
-    if isinstance(finding, Finding):
-        code, place = finding.code, finding.location
-        module, parameter, file = place.module, place.parameter, place.file
-    else:
-        code, location = finding["code"], finding["location"]
-        module, parameter, file = location["module"], location["parameter"], location["file"]
-    return code, module or "", parameter or "", Path(file).name if file else ""

@@ -6,27 +6,39 @@ import json
 from html import escape
 
 from debugkit.finding import Finding
-from debugkit.report import Report
-from debugkit.report.json import plain
-from debugkit.report.places import place, plural, source_lines
+from debugkit.json_values import json_value
+from debugkit.report.data import ReportData
+from debugkit.report.not_examined import Group, groups, summary
+from debugkit.report.wording import evidence_shown, evidence_text, place, plural, source_lines, verdict
 
 _STYLE = """
-.debugkit{font:15px/1.5 system-ui,sans-serif;max-width:60rem;color:#1f2328;background:#fff}
-.debugkit h1{font-size:1.25rem;margin:.2em 0}.debugkit .title{color:#59636e}
-.debugkit article{border:1px solid #d1d9e0;border-left-width:6px;border-radius:6px;padding:.6rem 1rem;margin:1rem 0}
-.debugkit .error{border-left-color:#cf222e}.debugkit .warning{border-left-color:#9a6700}
-.debugkit .info{border-left-color:#0969da}.debugkit h2{font-size:1rem;margin:0}
-.debugkit h2 code{margin-right:.5em}.debugkit pre{background:#f6f8fa;padding:.5rem;overflow-x:auto;margin:.5rem 0}
-.debugkit mark{background:#fff1c2;display:inline-block;min-width:100%}.debugkit .place{color:#59636e}
-.debugkit dt{font-weight:600;float:left;clear:left;width:6rem}.debugkit dd{margin:0 0 .2rem 6rem}
-.debugkit table{border-collapse:collapse}.debugkit td{padding:.1rem .8rem .1rem 0;vertical-align:top}
+.debugkit{font:14px/1.5 system-ui,sans-serif;max-width:60rem;color:#1f2328;background:#fff;padding:.2rem .8rem}
+.debugkit p{margin:.3rem 0}.debugkit code,.debugkit pre{font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace}
+.debugkit .verdict{font-size:1.1rem;font-weight:600}.debugkit .quiet{color:#59636e}
+.debugkit .verdict.good{color:#1a7f37}.debugkit .verdict.bad{color:#cf222e}.debugkit .verdict.fair{color:#9a6700}
+.debugkit article{border:1px solid #d1d9e0;border-left-width:5px;border-radius:6px;padding:.5rem .9rem;margin:.8rem 0}
+.debugkit .error{border-left-color:#cf222e}.debugkit .warning{border-left-color:#bf8700}
+.debugkit .info{border-left-color:#0969da}.debugkit header{display:flex;flex-wrap:wrap;gap:0 .7rem}
+.debugkit header .place{margin-left:auto}.debugkit header a{font-weight:600;color:inherit;text-decoration:none}
+.debugkit header a:hover{text-decoration:underline}.debugkit .severity{font-weight:700}
+.debugkit .error .severity{color:#cf222e}.debugkit .warning .severity{color:#9a6700}
+.debugkit .info .severity{color:#0969da}
+.debugkit pre{background:#f6f8fa;color:inherit;padding:.4rem .6rem;border-radius:6px;overflow-x:auto;margin:.4rem 0}
+.debugkit mark{background:#fff1c2;color:inherit;display:inline-block;min-width:100%}
+.debugkit dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.4rem 0 0}
+.debugkit dt{font-weight:600}.debugkit dd{margin:0;overflow-wrap:anywhere}.debugkit summary{cursor:pointer}
+.debugkit table{border-collapse:collapse;margin:.2rem 0 .6rem}
+.debugkit td{padding:.1rem .8rem .1rem 0;vertical-align:top;text-align:left;border:0;background:none}
 @media (prefers-color-scheme:dark){.debugkit{color:#e6edf3;background:#0d1117}.debugkit pre{background:#161b22}
-.debugkit mark{background:#4b3a00;color:inherit}.debugkit article{border-color:#30363d}
-.debugkit .title,.debugkit .place{color:#9198a1}}
+.debugkit mark{background:#4b3a00}.debugkit article{border-color:#30363d}.debugkit .quiet{color:#9198a1}
+.debugkit .error{border-left-color:#f85149}.debugkit .warning{border-left-color:#d29922}
+.debugkit .info{border-left-color:#4493f8}.debugkit .verdict.good{color:#3fb950}
+.debugkit .verdict.bad,.debugkit .error .severity{color:#f85149}
+.debugkit .verdict.fair,.debugkit .warning .severity{color:#d29922}.debugkit .info .severity{color:#4493f8}}
 """
 
 
-def page(report: Report) -> str:
+def page(report: ReportData) -> str:
     """A whole document."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>debugkit report</title>'
@@ -35,34 +47,44 @@ def page(report: Report) -> str:
     )
 
 
-def fragment(report: Report) -> str:
+def fragment(report: ReportData) -> str:
     """What a notebook shows."""
-    failure = f'<article class="error"><p>{escape(report.failure)}</p></article>' if report.failure else ""
+    text, quality = verdict(report)
+    failure = (
+        '<article class="error"><header><span class="severity">FAILED</span></header>'
+        f"<p>{escape(report.failure)}</p></article>"
+        if report.failure
+        else ""
+    )
     return (
-        f'<style>{_STYLE}</style><div class="debugkit"><h1>{escape(_heading(report))}</h1>'
-        f'<p class="title">{escape(report.title)}</p>{failure}'
+        f'<style>{_STYLE}</style><div class="debugkit">'
+        f'<p class="quiet"><strong>debugkit</strong> {escape(report.title)}</p>'
+        f'<p class="verdict {quality}">{escape(text)}</p>{failure}'
         f"{''.join(_article(*group) for group in report.by_cause)}{_limits(report)}</div>"
     )
 
 
-def _heading(report: Report) -> str:
-    if report.failure and not report.findings:
-        return "The observed step failed"
-    return plural(len(report.causes), "finding") if report.causes else "Nothing found"
-
-
 def _article(finding: Finding, consequences: list[Finding]) -> str:
-    explains = "".join(
-        f"<dt>explains</dt><dd><code>{escape(other.code)}</code> {escape(other.message)}</dd>" for other in consequences
-    )
-    evidence = escape(json.dumps(plain(finding.evidence), ensure_ascii=False))
+    where = place(finding.location)
+    rows = [("evidence", f"<code>{_evidence(finding)}</code>")] if evidence_shown(finding) else []
+    rows += [("fix", escape(finding.fix))]
+    rows += [("explains", f"<code>{escape(each.code)}</code> {escape(each.message)}") for each in consequences]
+    listed = "".join(f"<dt>{label}</dt><dd>{text}</dd>" for label, text in rows)
     return (
-        f'<article class="{finding.severity}"><h2><code>{escape(finding.code)}</code>{escape(finding.name)}</h2>'
-        f'<div class="place">{escape(str(finding.severity))}, {escape(str(finding.certainty))}'
-        f"{escape(' · ' + place(finding.location) if place(finding.location) else '')}</div>"
-        f"<p>{escape(finding.message)}</p>{_source(finding)}"
-        f"<dl><dt>fix</dt><dd>{escape(finding.fix)}</dd><dt>evidence</dt><dd><code>{evidence}</code></dd>{explains}"
-        f'<dt>page</dt><dd><a href="{escape(finding.url)}">{escape(finding.url)}</a></dd></dl></article>'
+        f'<article class="{finding.severity}"><header>'
+        f'<span class="severity" title="certainty: {finding.certainty}">{finding.severity.upper()}</span>'
+        f'<a href="{escape(finding.url)}">{escape(finding.code)} {escape(finding.name)}</a>'
+        f'<code class="place quiet">{escape(where)}</code></header>'
+        f"<p>{escape(finding.message)}</p>{_source(finding)}<dl>{listed}</dl></article>"
+    )
+
+
+def _evidence(finding: Finding) -> str:
+    """Each value in short form, with the whole of it as a tooltip."""
+    return " &ensp;".join(
+        f'<span title="{escape(json.dumps(json_value(value), ensure_ascii=False))}">'
+        f"{escape(key)}={escape(evidence_text(value))}</span>"
+        for key, value in evidence_shown(finding)
     )
 
 
@@ -76,13 +98,26 @@ def _source(finding: Finding) -> str:
     return f"<pre>{chr(10).join(lines)}</pre>" if lines else ""
 
 
-def _limits(report: Report) -> str:
-    examined = f"<p>{plural(len(report.examined), 'rule')} examined: {escape(' '.join(report.examined))}</p>"
-    if not report.not_examined:
-        return examined
-    rows = "".join(
-        f"<tr><td><code>{escape(entry.code)}</code></td><td>{escape(entry.why)}</td></tr>"
-        for entry in report.not_examined
+def _limits(report: ReportData) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    known = (
+        f"<p>{plural(len(report.known), 'finding')} known from the baseline: "
+        f"{escape(' '.join(finding.code for finding in report.known))}</p>"
+        if report.known
+        else ""
     )
-    summary = f"{plural(len(report.not_examined), 'rule')} not examined"
-    return f"{examined}<details><summary>{summary}</summary><table>{rows}</table></details>"
+    examined = f"<p>Examined: {escape(' '.join(report.examined))}</p>" if report.examined else ""
+    listed = "".join(map(_group, groups(report)))
+    what = f"Not examined: {summary(report)}" if report.not_examined else "Every rule was examined"
+    return (
+        f'<details class="quiet"><summary>{escape(what)}</summary>{listed}{known}{examined}'
+        f"<p>{escape(versions)}</p></details>"
+    )
+
+
+def _group(group: Group) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(' '.join(codes))}</code></td><td>{escape(why)}</td></tr>"
+        for why, codes in group.by_reason.items()
+    )
+    return f"<p><strong>{escape(group.heading)}</strong></p><table>{rows}</table>"

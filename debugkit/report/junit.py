@@ -5,33 +5,43 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from debugkit.finding import Finding, Severity
-from debugkit.registry import find_rule
-from debugkit.report import Report
-from debugkit.report.places import place
+from debugkit.report.data import ReportData
+from debugkit.report.wording import place
+from debugkit.rule import UnknownCodeError, find_rule
 
 
-def document(report: Report) -> str:
-    """A failure for each finding at `error` or `warning`; `info` is written to the case's output."""
-    failing = {code: [f for f in found if f.severity is not Severity.INFO] for code, found in report.by_code.items()}
-    suite = Element("testsuite", name="debugkit", tests=str(len(report.examined) + len(report.not_examined)))
-    suite.set("failures", str(sum(bool(found) for found in failing.values())))
-    suite.set("errors", "0" if report.failure is None else "1")
-    suite.set("skipped", str(len(report.not_examined)))
+def document(report: ReportData) -> str:
+    """A failure for each finding at `error` or `warning`; `info` is written to the case's output.
+
+    A step that failed is a test case with an error, so that the suite fails even without a finding.
+    """
+    suite = Element("testsuite", name="debugkit")
+    properties = SubElement(suite, "properties")
+    for name, value in {"title": report.title, **report.versions}.items():
+        SubElement(properties, "property", name=_clean(name), value=_clean(value))
     if report.failure is not None:
-        suite.set("tests", str(int(suite.get("tests", "0")) + 1))
         case = SubElement(suite, "testcase", classname="debugkit", name="training step")
-        SubElement(case, "error", message=_clean(report.failure))
-    for code in report.examined:
-        case = SubElement(suite, "testcase", classname=f"debugkit.{find_rule(code).family}", name=_name(code))
+        SubElement(case, "error", message=_clean(report.failure), type="failure").text = _clean(report.failure)
+    for code in dict.fromkeys([*report.examined, *report.by_code]):
+        case = _case(suite, code)
         for finding in report.by_code.get(code, ()):
             _add(case, finding)
     for entry in report.not_examined:
-        case = SubElement(
-            suite, "testcase", classname=f"debugkit.{find_rule(entry.code).family}", name=_name(entry.code)
-        )
-        SubElement(case, "skipped", message=_clean(entry.why))
+        SubElement(_case(suite, entry.code), "skipped", message=_clean(entry.why))
+    cases = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    for attribute, tag in {"failures": "failure", "errors": "error", "skipped": "skipped"}.items():
+        suite.set(attribute, str(sum(case.find(tag) is not None for case in cases)))
     indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(suite, encoding="unicode") + "\n"
+
+
+def _case(suite: Element, code: str) -> Element:
+    try:
+        rule = find_rule(code)
+        return SubElement(suite, "testcase", classname=f"debugkit.{rule.family}", name=f"{code} {rule.name}")
+    except UnknownCodeError:  # a report that another version of debugkit has written
+        return SubElement(suite, "testcase", classname="debugkit", name=code)
 
 
 def _add(case: Element, finding: Finding) -> None:
@@ -40,10 +50,6 @@ def _add(case: Element, finding: Finding) -> None:
         SubElement(case, "system-out").text = text
     else:
         SubElement(case, "failure", message=_clean(finding.message), type=str(finding.severity)).text = text
-
-
-def _name(code: str) -> str:
-    return f"{code} {find_rule(code).name}"
 
 
 def _clean(text: str) -> str:

@@ -5,43 +5,57 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections import defaultdict
 from collections.abc import Iterator
 
 from debugkit.finding import Finding, Severity
-from debugkit.report import Report
-from debugkit.report.places import evidence_text, place, plural, source_lines
+from debugkit.report.data import ReportData
+from debugkit.report.not_examined import groups, summary
+from debugkit.report.wording import evidence_shown, evidence_text, place, source_lines, verdict
 
-Span = tuple[str, str]
-"""A text and its rich style."""
+Line = list[tuple[str, str]]
+"""Texts, each with its rich style."""
+WIDTH = 100
+"""Columns of text that goes to no terminal."""
+_WIDEST, _NARROWEST = 120, 40
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
-_WIDTH = 100
+_FEW = 3
+"""Up to as many rules that were not examined are shown with their reasons."""
+_GLUE = "\N{NO-BREAK SPACE}"
 
 
-def plain(report: Report, *, errors_only: bool = False, width: int = _WIDTH) -> str:
+def plain(report: ReportData, *, errors_only: bool = False, verbose: bool = False, width: int = WIDTH) -> str:
     """The report as text without colour."""
-    return "\n".join("".join(text for text, _ in line).rstrip() for line in _lines(report, width, errors_only))
+    lines = _lines(report, max(width, _NARROWEST), errors_only, verbose)
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
-def show(report: Report) -> None:
-    """Write the report to stdout, in colour where stdout is a terminal and rich is there."""
-    width = min(shutil.get_terminal_size().columns, 120)
+def terminal_width() -> int:
+    """The columns of the terminal (or `$COLUMNS`), at most 120; 100 where stdout is no terminal."""
+    return min(shutil.get_terminal_size((WIDTH, 24)).columns, _WIDEST)
+
+
+def show(report: ReportData, *, verbose: bool = False) -> None:
+    """Write the report to stdout, in colour where stdout is a terminal and rich is installed."""
+    width = terminal_width()
     try:
         from rich.console import Console
         from rich.text import Text
     except ImportError:
-        sys.stdout.write(plain(report, width=width) + "\n")
+        sys.stdout.write(plain(report, width=width, verbose=verbose) + "\n")
         return
     console = Console(highlight=False, soft_wrap=True)
-    for line in _lines(report, width, errors_only=False):
+    for line in _lines(report, max(width, _NARROWEST), errors_only=False, verbose=verbose):
         console.print(Text.assemble(*line))
 
 
-def _lines(report: Report, width: int, errors_only: bool) -> Iterator[list[Span]]:
-    yield [("debugkit", "bold"), (f"  {report.title}" if report.title else "", "dim")]
+def _lines(report: ReportData, width: int, errors_only: bool, verbose: bool) -> Iterator[Line]:
+    if report.title:
+        yield from _wrapped("debugkit  ", report.title, width, "dim", "bold")
+    else:
+        yield [("debugkit", "bold")]
     yield []
     if report.failure is not None:
-        yield from _wrapped("The observed step failed. ", report.failure, width, "bold red")
+        yield from _wrapped("FAILED  ", report.failure, width, label="bold red")
         yield []
     for finding, consequences in report.by_cause:
         if errors_only and finding.severity is not Severity.ERROR:
@@ -49,68 +63,86 @@ def _lines(report: Report, width: int, errors_only: bool) -> Iterator[list[Span]
         yield from _finding(finding, width)
         yield from _consequences(consequences, width)
         yield []
-    yield [_verdict(report)]
+    yield from _verdict(report, width)
     if not errors_only:
-        yield from _limits(report, width)
+        yield from _limits(report, width, verbose)
 
 
-def _finding(finding: Finding, width: int) -> Iterator[list[Span]]:
-    colour = _COLOURS[finding.severity]
-    head = f"{finding.severity.upper():<8}{finding.code}  "
-    where = place(finding.location)
-    gap = " " * max(2, width - len(head) - len(finding.name) - len(where))
-    yield [
-        (f"{finding.severity.upper():<8}", colour),
-        (f"{finding.code}  {finding.name}{gap}", "bold"),
-        (where, "cyan"),
-    ]
+def _finding(finding: Finding, width: int) -> Iterator[Line]:
+    head, name, where = f"{finding.severity.upper():<8}", f"{finding.code}  {finding.name}", place(finding.location)
+    gap = width - len(head) - len(name) - len(where)
+    title: Line = [(head, _COLOURS[finding.severity]), (name, f"bold link {finding.url}")]
+    if gap >= 2:
+        yield [*title, (" " * gap if where else "", ""), (where, "cyan")]
+    else:
+        yield title
+        yield [(f"  {where}", "cyan")]
     yield from _wrapped("  ", finding.message, width)
-    yield from _source(finding)
-    evidence = "  ".join(f"{key}={evidence_text(value)}" for key, value in finding.evidence.items())
-    if evidence:
-        yield from _wrapped("  evidence  ", evidence, width, "dim")
-    yield from _wrapped("  fix       ", finding.fix, width, "green")
+    yield from _source(finding, width)
+    evidence = "  ".join(_glued(key, value) for key, value in evidence_shown(finding))
+    yield from _wrapped("  evidence  ", evidence, width, "dim", "dim")
+    yield from _wrapped("  fix       ", finding.fix, width, label="bold green")
 
 
-def _source(finding: Finding) -> Iterator[list[Span]]:
-    for number, text in source_lines(finding.location):
+def _glued(key: str, value: object) -> str:
+    """`key=value`, which stays on one line unless it is long."""
+    text = f"{key}={evidence_text(value)}"
+    return text.replace(" ", _GLUE) if len(text) <= 40 else text
+
+
+def _source(finding: Finding, width: int) -> Iterator[Line]:
+    lines = source_lines(finding.location)
+    gutter = max((len(str(number)) for number, _ in lines), default=0)
+    for number, text in lines:
         here = number == finding.location.line
-        yield [("  → " if here else "    ", "bold red"), (f"{number:>5} │ ", "dim"), (text, "bold" if here else "dim")]
+        room = width - gutter - 7
+        shown = text if len(text) <= room else f"{text[: room - 1]}…"
+        style = "bold" if here else "dim"
+        yield [("  → " if here else "    ", "bold red"), (f"{number:>{gutter}} │ ", "dim"), (shown, style)]
 
 
-def _consequences(findings: list[Finding], width: int) -> Iterator[list[Span]]:
+def _consequences(findings: list[Finding], width: int) -> Iterator[Line]:
     for index, finding in enumerate(findings):
         corner = "└─" if index == len(findings) - 1 else "├─"
         where = place(finding.location)
         text = f"explains {finding.code} {finding.name}{f' ({where})' if where else ''}: {finding.message}"
-        yield from _wrapped(f"  {corner} ", text, width, "dim")
+        yield from _wrapped(f"  {corner} ", text, width, "dim", "dim")
 
 
-def _wrapped(head: str, text: str, width: int, style: str = "") -> Iterator[list[Span]]:
-    """`head` once, the text wrapped beside it."""
-    indent = " " * len(head) if not head.strip() or head.startswith("  ") else "  "
-    for line in textwrap.wrap(text, width, initial_indent=head, subsequent_indent=indent, break_long_words=False):
-        yield [(line, style)]
+def _wrapped(head: str, text: str, width: int, style: str = "", label: str = "") -> Iterator[Line]:
+    """`head` once, in the style `label`, and the text wrapped beside it."""
+    parts = textwrap.wrap(text, max(width - len(head), 20), break_long_words=False, break_on_hyphens=False)
+    for index, part in enumerate(parts):
+        yield [(" " * len(head) if index else head, label), (part.replace(_GLUE, " "), style)]
 
 
-def _verdict(report: Report) -> Span:
-    counts = [
-        plural(sum(finding.severity is severity for finding in report.causes), str(severity))
-        for severity in Severity
-        if any(finding.severity is severity for finding in report.causes)
-    ]
-    found = ", ".join(counts) or ("nothing found" if report.failure is None else "nothing could be found")
-    known = f", {plural(len(report.known), 'finding')} known from the baseline" if report.known else ""
-    left_out = f", {len(report.not_examined)} not examined" if report.not_examined else ""
-    colour = "bold green" if report.ok else "bold red" if report.errors or report.failure else "bold yellow"
-    return f"{found[0].upper()}{found[1:]} by {plural(len(report.examined), 'rule')}{left_out}{known}.", colour
+def _verdict(report: ReportData, width: int) -> Iterator[Line]:
+    text, quality = verdict(report)
+    mark, colour = {"good": ("✓", "bold green"), "fair": ("!", "bold yellow"), "bad": ("✗", "bold red")}[quality]
+    yield from _wrapped(f"{mark} ", text, width, colour, colour)
 
 
-def _limits(report: Report, width: int) -> Iterator[list[Span]]:
-    """The rules that were not examined, those with the same reason together."""
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for entry in report.not_examined:
-        reasons[entry.why].append(entry.code)
-    for why, codes in reasons.items():
-        listed = " ".join(codes[:8]) + (f" and {len(codes) - 8} more" if len(codes) > 8 else "")
-        yield from _wrapped("  ", f"{listed}: {why}", width, "dim")
+def _limits(report: ReportData, width: int, verbose: bool) -> Iterator[Line]:
+    """The rules that were not examined: a few in full, many as one sentence, with `verbose` all of them in groups."""
+    if len(report.not_examined) <= _FEW:
+        for entry in report.not_examined:
+            yield from _wrapped("  not examined  ", f"{entry.code}: {entry.why}", width, "dim", "dim")
+    else:
+        more = "" if verbose else "; --verbose or report.not_examined lists them"
+        yield from _wrapped("  ", f"Not examined: {summary(report)}{more}.", width, "dim", "dim")
+        if verbose:
+            yield from _groups(report, width)
+    if verbose and report.examined:
+        yield []
+        yield [(f"  {len(report.examined)} examined", "bold")]
+        yield from _wrapped("    ", " ".join(report.examined), width)
+
+
+def _groups(report: ReportData, width: int) -> Iterator[Line]:
+    for group in groups(report):
+        yield []
+        yield from _wrapped("  ", group.heading, width, "bold")
+        for why, codes in group.by_reason.items():
+            if len(codes) > 1:
+                yield from _wrapped("    ", " ".join(codes), width)
+            yield from _wrapped(f"    {codes[0]}  " if len(codes) == 1 else " " * 11, why, width, "dim")

@@ -16,13 +16,13 @@ import debugkit
 
 def train():
     if dist.get_rank() == 1:
-        time.sleep(4)  # writes a checkpoint, and forgets that the others wait
+        time.sleep(600)  # writes a checkpoint, and forgets that the others wait
     dist.all_reduce(torch.ones(3))
 
 
 def main():
     dist.init_process_group("gloo")
-    with debugkit.explain_hang(after=1):  # seconds; for a real run, say 60
+    with debugkit.explain_hang(after=2):  # seconds; for a real run, say 60
         train()
 
 
@@ -30,9 +30,8 @@ def main():
 
 if "RANK" in os.environ:  # one of the two processes that are started below
     logging.basicConfig(stream=sys.stdout, format="%(message)s")
+    assert callable(debugkit.explain_hang)  # imported now: from init_process_group() on, both are at the same line
     main()
-    dist.destroy_process_group()
-    sys.exit()
 
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
@@ -41,6 +40,11 @@ ranks = [
     subprocess.Popen([sys.executable, __file__], env={**os.environ, **address, "RANK": rank}, stdout=subprocess.PIPE)
     for rank in ("0", "1")
 ]
-said = [rank.communicate(timeout=60)[0].decode() for rank in ranks]
-print(said[0])
-assert "rank 1 never came" in said[0]
+try:
+    said = next(line.decode() for line in ranks[0].stdout if b"DK804" in line)
+finally:
+    for rank in ranks:
+        rank.kill()
+        rank.communicate()
+print(said)
+assert "rank 1 never made this call" in said

@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("17").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("17").folder))  # as in the workspace, where the file is in the current folder
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]
@@ -21,7 +21,7 @@ for exponent in (0, 4, 8, 12, 16):
     start = parameters_to_vector(policy.parameters()).detach()
     step = training_step(policy, batch, build_optimizer(policy), build_scaler(policy, scale=2.0**exponent))
     moved = (parameters_to_vector(policy.parameters()).detach() - start).norm()
-    print(f"{step.scale:10.0f}   {step.gradient_norm:13.2f}   {moved:18.1e}")
+    print(f"{step.scale:10.0f}   {step.gradient_norm:13.2e}   {moved:18.1e}")
 # --8<-- [end:measure]
 assert step.gradient_norm > 1e4
 assert moved < 1e-5

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("22").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("22").folder))  # as in the workspace, where the file is in the current folder
 sys.modules.pop("policy", None)
 
 here, kept = Path.cwd(), tempfile.mkdtemp()
@@ -27,7 +27,7 @@ stream[0]["action_is_pad"][5] = False
 
 policy = build_policy(seed=0)
 optimizer = build_optimizer(policy)
-with debugkit.snapshot_on_failure(policy, optimizer, "kept") as run:
+with debugkit.snapshot_on_failure(policy, optimizer, folder="kept") as run:
     try:
         for batch in stream:
             train_step(policy, optimizer, batch)

@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("41").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("41").folder))  # as in the workspace, where the file is in the current folder
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]

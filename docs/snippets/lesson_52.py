@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("52").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("52").folder))  # a learner runs this in the workspace folder instead
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]
@@ -17,7 +17,7 @@ torch.manual_seed(0)
 policy = build_policy(seed=0)
 batch = next(batches(demonstrations(64, seed=3), batch_size=64, steps=1, seed=3))
 
-print("policy.training   two passes differ by   with no_grad   act, asked twice, differs by")
+print("policy.training   two passes differ by   with no_grad    two calls of act differ by")
 for mode in (True, False):
     policy.train(mode)
     feature = [policy(**batch).loss for _ in range(2)]

@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("61").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("61").folder))  # a learner runs this in the workspace folder instead
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]
@@ -18,7 +18,7 @@ from policy import train_epoch
 
 
 def nodes_behind(tensor):
-    """How many nodes of autograd's graph the tensor keeps alive."""
+    """The number of autograd nodes that the tensor keeps alive."""
     waiting, seen = [tensor.grad_fn], {tensor.grad_fn}
     while waiting:
         new = {node for node, _ in waiting.pop().next_functions if node is not None} - seen
@@ -28,7 +28,7 @@ def nodes_behind(tensor):
 
 
 def with_a_graph():
-    """Tensors that were computed, but for those that were there before."""
+    """Tensors with a graph, except those that existed before."""
     tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
     return [found for found in tensors if found.grad_fn is not None and id(found) not in earlier]
 
@@ -44,5 +44,5 @@ policy = Policy.from_base(seed=61)
 stream = batches(demonstrations(84, seed=61), batch_size=4, steps=21, seed=61)
 train_epoch(policy, stream, torch.optim.AdamW(policy.parameters(), lr=1e-3), on_step=look)
 # --8<-- [end:measure]
-assert not with_a_graph()  # the meter went with the epoch, and the graphs with the meter
+assert not with_a_graph()  # the meter was freed with the epoch, and the graphs with the meter
 sys.path.pop(0)

@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("62").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("62").folder))  # a learner runs this in the workspace folder instead
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]
@@ -16,7 +16,7 @@ held_out = list(batches(demonstrations(64, seed=3), batch_size=16, steps=4, seed
 
 
 def leaves(loss):
-    """Weights that a backward from here would reach: walk from node to node, each once."""
+    """The nodes, and the weights among them, that a backward pass from here would reach."""
     todo, seen = [loss.grad_fn] if loss.grad_fn else [], set()
     while todo:
         node = todo.pop()

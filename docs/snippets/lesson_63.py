@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("63").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("63").folder))  # a learner runs this in the workspace folder instead
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]
@@ -13,7 +13,7 @@ import gc
 
 import torch
 
-from debugkit.probes.storage import StorageCounter
+from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 from labs.vla.dataset import batches, demonstrations
 from policy import build_optimizer, build_policy, training_step
 
@@ -21,12 +21,12 @@ MIB = 2**20
 
 
 class Memory(StorageCounter):
-    """A machine with 12 MiB: counts every live storage, and refuses what goes beyond."""
+    """A simulated machine with 12 MiB: counts every live storage, and raises when they need more."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         output = super().__torch_dispatch__(func, types, args, kwargs)
         if self.live > 12 * MIB:
-            del output  # what did not fit was never there
+            del output  # a failed allocation leaves nothing behind
             raise torch.OutOfMemoryError("12 MiB are full.")
         return output
 

@@ -6,12 +6,12 @@ import contextlib
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from debugkit.probes.storage import StorageCounter
+from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
 
 batch = next(batches(demonstrations(64, seed=63), batch_size=64, steps=1, seed=63))
-batch["action_is_pad"][:] = False  # equally many steps in each frame, so that shares are equal
+batch["action_is_pad"][:] = False  # the same number of steps in each frame, so that all parts weigh the same
 
 
 def recomputed(function):
@@ -49,7 +49,7 @@ WAYS = {
     "4 micro-batches of 16": {"parts": 4},
     "each layer checkpointed": {"prepare": each_layer},
     "both": {"parts": 4, "prepare": each_layer},
-    "one checkpoint round everything": {"prepare": everything},
+    "one checkpoint around everything": {"prepare": everything},
     "bfloat16 autocast": {"around": bfloat16},
 }
 _, wanted = measure()

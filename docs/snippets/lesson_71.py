@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("71").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("71").folder))  # a learner runs this in the workspace folder instead
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Draws(Dataset):
-    """Eight numbers an epoch, from a generator that is somebody else's, or from NumPy's global one."""
+    """Eight numbers per epoch, from a generator that the data set holds, or from NumPy's global one."""
 
     def __init__(self, generator):
         self.generator = generator

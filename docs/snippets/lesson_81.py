@@ -4,7 +4,7 @@ import sys
 
 from labs.grading.catalog import find
 
-sys.path.insert(0, str(find("81").folder))  # a learner stands in the workspace's folder instead
+sys.path.insert(0, str(find("81").folder))  # a learner runs this in the workspace folder instead
 sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]
@@ -14,9 +14,9 @@ from policy import MixedPolicy
 
 whole = next(batches(demonstrations(16, seed=8), batch_size=16, steps=1, seed=8))
 sight = {
-    "16 pictures": torch.ones(16, dtype=torch.bool),
-    "1 picture": torch.arange(16) == 0,
-    "no picture": torch.zeros(16, dtype=torch.bool),
+    "16 images": torch.ones(16, dtype=torch.bool),
+    "1 image": torch.arange(16) == 0,
+    "no image": torch.zeros(16, dtype=torch.bool),
 }
 
 for name, has_image in sight.items():

@@ -40,7 +40,7 @@ for flags in (
     {"limit_train_batches": 3, "limit_val_batches": 2},
     {"overfit_batches": 1},
 ):
-    torch.manual_seed(0)  # of the loader's shuffling
+    torch.manual_seed(0)  # for the loader's shuffling
     count = Count()
     trainer = lightning.Trainer(
         max_epochs=2, accelerator="cpu", devices=1, callbacks=[count], num_sanity_val_steps=0,

@@ -4,7 +4,7 @@ import os
 
 from labs.grading.catalog import find
 
-os.chdir(find("93").folder)  # a learner stands in the workspace's folder instead
+os.chdir(find("93").folder)  # a learner runs this in the workspace folder instead
 from debugkit.integrations.hydra import provenance
 
 # --8<-- [start:measure]

@@ -1,1 +1,1 @@
-"""What an author of labs uses: verify, new, figures."""
+"""The tools for authors of labs: new, verify, show, store, figures."""

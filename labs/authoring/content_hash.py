@@ -1,26 +1,120 @@
-"""What a verification was made of: a hash over every file that decides a lab's grades."""
+"""What a verification depends on: one hash for each part that can change a lab's verdicts.
+
+Prose does not count: hints, why.md, the lesson, comments, docstrings, the sentences of `@check` and `@wrong_fix`, and
+the fields of lab.toml that only describe. Other text inside code counts, such as the sentence that a recogniser builds.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
+import debugkit
+from labs.authoring.canonical import canonical_form
+from labs.authoring.edits import EditError
+from labs.authoring.imports import PACKAGE, imported_names, shared_module
+from labs.authoring.variants import read_variant, variant_paths
 from labs.grading.catalog import Lab
 
-RESULT = "verified.json"
+RECORDS = ("verified.json", "mutants.json", "equivalent_mutants.toml")
+"""Results that are stored beside a lab's files and are made from them."""
+FIELDS = ("editable", "timeout_s", "memory_mb", "seeds", "rules", "extras")
+"""The fields of lab.toml that decide how a submission is graded."""
+PROSE = {"check": ("title", "property", "instrument"), "wrong_fix": ("says",)}
+
+_PACKAGE = PACKAGE
+_LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", Path(debugkit.__file__).parent
+_AFTER_THE_VERDICT = ("feedback.py", "documents.py")  # of the grader: how a grade is shown
+_NOT_GRADED = ("lab.toml", "figures.py")  # lab.toml counts by its fields
 
 
-def content_hash(lab: Lab) -> str:
-    """SHA-256 over the lab's and its solution's files, by name and content; the recorded result itself is left out."""
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """SHA-256 of each part."""
+
+    lab: str
+    """The lab's and its solution's files, and the modules outside of them that its checks and probe import."""
+    library: str
+    """`labs/vla`, the healthy policy."""
+    grader: str
+    """`labs/grading`."""
+    debugkit: str
+    """The detectors, which examine the starter and the solution."""
+
+
+def content_of(lab: Lab) -> Content:
+    """The hashes as the files are now. Raises OSError."""
+    return Content(
+        _of_lab(lab), folder_hash(_LIBRARY), folder_hash(_GRADER, _AFTER_THE_VERDICT), folder_hash(_DEBUGKIT)
+    )
+
+
+def uses_debugkit(lab: Lab) -> bool:
+    """Whether the lab's checks, probe or starter import debugkit themselves, so that it can change their results."""
+    return any(name.split(".")[0] == "debugkit" for path in _with_imports(lab) for name in imported_names(path))
+
+
+@functools.cache
+def folder_hash(folder: Path, left_out: tuple[str, ...] = ()) -> str:
+    """The hash of a folder's files, Markdown and `left_out` apart; computed once in a process."""
+    return _digest({name: canonical_form(name, content) for name, content in _files(folder) if name not in left_out})
+
+
+def _of_lab(lab: Lab) -> str:
+    forms = {"lab.toml": repr([getattr(lab, field) for field in FIELDS])}
+    for kind, folder in (("lab", lab.folder), ("solution", lab.solution)):
+        for name, content in _files(folder):
+            if name not in (*RECORDS, *_NOT_GRADED) and not name.endswith(".diff"):
+                forms[f"{kind}/{name}"] = canonical_form(name, content, PROSE if name == "checks.py" else None)
+    for path in variant_paths(lab):
+        forms[f"variant/{path.stem}"] = _form_of_variant(lab, path)
+    for path in _with_imports(lab):
+        if lab.folder not in path.parents:
+            forms[path.relative_to(_PACKAGE).as_posix()] = canonical_form(path.name, path.read_bytes())
+    return _digest(forms)
+
+
+def _form_of_variant(lab: Lab, path: Path) -> str:
+    """Of the submission that it makes: how the edit is written does not matter."""
+    try:
+        variant = read_variant(path)
+        files = variant.files(lab)
+    except (EditError, OSError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return repr(
+        (variant.refused_by, sorted((name, canonical_form(name, text.encode())) for name, text in files.items()))
+    )
+
+
+def _with_imports(lab: Lab) -> list[Path]:
+    """The lab's checks, probe and starter, and the modules shared by labs that they import."""
+    waiting = [lab.folder / name for name in ("checks.py", "probe.py", *lab.editable) if name.endswith(".py")]
+    found: list[Path] = []
+    while waiting:
+        path = waiting.pop()
+        if path in found or not path.is_file():
+            continue
+        found.append(path)
+        for name in imported_names(path):
+            shared = shared_module(name, _PACKAGE)
+            if shared is not None:
+                waiting.append(shared)
+    return sorted(found)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+        if path.is_file() and not hidden and path.suffix != ".md":
+            yield name.as_posix(), path.read_bytes()
+
+
+def _digest(forms: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
-    for root in (lab.folder, lab.solution):
-        for path in sorted(root.rglob("*")):
-            if path.is_file() and _counts(path):
-                content = path.read_bytes()
-                digest.update(f"{root.name}/{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
-                digest.update(content)
+    for name, form in sorted(forms.items()):
+        digest.update(f"{name}\0{len(form)}\0{form}".encode())
     return digest.hexdigest()
-
-
-def _counts(path: Path) -> bool:
-    return path.name != RESULT and "__pycache__" not in path.parts and not path.name.startswith(".")

@@ -14,18 +14,18 @@ SUFFIXES = (".svg", ".png", ".gif")
 
 
 class FiguresError(Exception):
-    """A figures.py is not what it should be; the message says what is wrong."""
+    """A figures.py did not write usable figures; the message says what is wrong."""
 
 
 def has_figures(lab: Lab) -> bool:
-    """Whether the lab makes figures."""
+    """Whether the lab has a figures.py."""
     return (lab.folder / "figures.py").is_file()
 
 
 def make_figures(lab: Lab) -> list[Path]:
-    """Run `figures(out)` of the lab's figures.py and put what it wrote beside the lesson.
+    """Run `figures(out)` of the lab's figures.py and copy what it wrote next to the lesson.
 
-    The old figures stay until all new ones are made. Raises FiguresError, and whatever the lab's code raises.
+    The old figures are replaced once all new ones exist. Raises FiguresError, and whatever the lab's code raises.
     """
     function = getattr(load_module(lab.folder / "figures.py"), "figures", None)
     if not callable(function):
@@ -35,17 +35,17 @@ def make_figures(lab: Lab) -> list[Path]:
         out = Path(name)
         function(out)
         made = sorted(path for path in out.iterdir() if path.is_file())
-        _refuse_what_is_no_figure(lab, made)
+        _refuse_other_files(lab, made)
         target.mkdir(parents=True, exist_ok=True)
         return [Path(shutil.copyfile(path, target / path.name)) for path in made]
 
 
-def _refuse_what_is_no_figure(lab: Lab, made: list[Path]) -> None:
+def _refuse_other_files(lab: Lab, made: list[Path]) -> None:
     if not made:
-        raise FiguresError(f"{lab.name}/figures.py wrote nothing into the folder it was given.")
+        raise FiguresError(f"{lab.name}/figures.py wrote nothing into the folder that it received.")
     for path in made:
         if path.suffix not in SUFFIXES:
             raise FiguresError(f"{lab.name}/figures.py wrote {path.name}; a figure is {', '.join(SUFFIXES)}.")
         if not path.name.startswith(f"{lab.id}_"):
-            # the folder is shared by the chapter's labs, so a bare name would overwrite a neighbour's
+            # The chapter's labs share the folder, so a bare name could overwrite another lab's figure.
             raise FiguresError(f"{lab.name}/figures.py wrote {path.name}; a figure's name begins with {lab.id}_.")

@@ -1,4 +1,4 @@
-"""The look of a lesson's figures: one palette for broken and mended, legible on light and dark pages and on a phone."""
+"""The style of the lessons' figures: one palette for broken and fixed, legible on light and dark pages and phones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from labs.authoring.lab_module import load_module
 from labs.grading.catalog import Lab
 
-BROKEN, MENDED, REFERENCE = "#b3402a", "#4d6b2f", "#8a9294"  # the colours of docs/assets/site.css
+BROKEN, FIXED, REFERENCE = "#b3402a", "#4d6b2f", "#8a9294"  # the colours of docs/assets/site.css
 _STYLE = {
     "figure.figsize": (6.4, 3.2),
     "figure.dpi": 100,
@@ -50,9 +50,9 @@ def smooth(values: list[float], window: int = 9) -> list[float]:
     return [sum(values[max(0, i - window + 1) : i + 1]) / min(i + 1, window) for i in range(len(values))]
 
 
-def broken_and_mended(lab: Lab) -> dict[str, ModuleType]:
+def broken_and_fixed(lab: Lab) -> dict[str, ModuleType]:
     """The lab's policy.py as shipped and as solved, by the names the figures use."""
-    return {"as shipped": load_module(lab.folder / "policy.py"), "mended": load_module(lab.solution / "policy.py")}
+    return {"as shipped": load_module(lab.folder / "policy.py"), "fixed": load_module(lab.solution / "policy.py")}
 
 
-COLOURS = {"as shipped": BROKEN, "mended": MENDED}
+COLOURS = {"as shipped": BROKEN, "fixed": FIXED}

@@ -1,4 +1,4 @@
-"""`lab dev new`: a complete lab that runs and that `lab dev verify` refuses until every TODO(author) is written."""
+"""`lab dev new`: the files of a lab that runs; `lab dev verify` reports each TODO(author) that is not written yet."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SKELETON = Path(__file__).parent / "skeleton"
 
 
 class ScaffoldError(Exception):
-    """The lab cannot be made; the message says what to give instead."""
+    """The lab cannot be created; the message says what to pass instead."""
 
 
 @dataclass(frozen=True)
 class NewLab:
-    """What an author must decide before anything is written."""
+    """What the author chooses before any file is written."""
 
     id: str
     slug: str
@@ -38,7 +38,7 @@ def scaffold(new: NewLab) -> list[Path]:
     made = []
     for target in _files(new).values():
         if target.exists():
-            raise ScaffoldError(f"{target} is already there; nothing was overwritten.")
+            raise ScaffoldError(f"{target} already exists; nothing was overwritten.")
     values = {"id": new.id, "slug": new.slug, "chapter": new.chapter, "name": new.name}
     for template, target in _files(new).items():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,9 +57,9 @@ def _files(new: NewLab) -> dict[str, Path]:
         "probe.py.template": lab / "probe.py",
         "checks.py.template": lab / "checks.py",
         "hints.md.template": lab / "hints.md",
-        "wrong_fix_clamped.py.template": lab / "wrong_fixes" / "clamped.py",
-        "wrong_fix_rescaled.py.template": lab / "wrong_fixes" / "rescaled.py",
-        "wrong_fix_constant.py.template": lab / "wrong_fixes" / "constant.py",
+        "wrong_fix_clamped.diff.template": lab / "wrong_fixes" / "clamped.diff",
+        "wrong_fix_rescaled.diff.template": lab / "wrong_fixes" / "rescaled.diff",
+        "wrong_fix_constant.diff.template": lab / "wrong_fixes" / "constant.diff",
         "solution.py.template": solution / "policy.py",
         "why.md.template": solution / "why.md",
         "lesson.md.template": lesson,
@@ -68,12 +68,14 @@ def _files(new: NewLab) -> dict[str, Path]:
 
 def _refuse(new: NewLab) -> None:
     if not re.fullmatch(r"[0-9][1-9]", new.id):
-        raise ScaffoldError(f"{new.id} is no lab number: two digits, the first the chapter's, the second 1 to 9.")
+        raise ScaffoldError(
+            f"{new.id} is not a lab number: it needs two digits, the first the chapter's, the second 1 to 9."
+        )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", new.slug):
-        raise ScaffoldError(f"{new.slug} is no slug: lower-case letters, digits and _, and it names the fault.")
+        raise ScaffoldError(f"{new.slug} is not a slug: use lower-case letters, digits and _, and name the fault.")
     if new.chapter not in CHAPTERS:
         raise ScaffoldError(f"There is no chapter {new.chapter}. There are: {', '.join(CHAPTERS)}.")
     if CHAPTERS[int(new.id[0])] != new.chapter:
         raise ScaffoldError(f"Lab {new.id} belongs to the chapter {CHAPTERS[int(new.id[0])]}, not {new.chapter}.")
     for taken in catalog.LABS_ROOT.glob(f"lab{new.id}_*"):
-        raise ScaffoldError(f"Lab {new.id} is {taken.name} already. Choose another number.")
+        raise ScaffoldError(f"Lab {new.id} already exists: {taken.name}. Choose another number.")

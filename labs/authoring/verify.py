@@ -1,49 +1,50 @@
-"""`lab dev verify`: holds one lab against the collection's law."""
+"""`lab dev verify`: checks one lab against all requirements."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from labs.authoring import law_of_grading as law
-from labs.authoring.breach import Breach
-from labs.authoring.hollow import hollow
-from labs.authoring.law_of_form import breaches_of_form
-from labs.authoring.law_of_grading import Graded
+from labs.authoring import grading_rules
+from labs.authoring.grading_rules import Graded
+from labs.authoring.lint import lint
+from labs.authoring.plan import Scope
+from labs.authoring.stub import stub
+from labs.authoring.variants import Variant, alternatives, base_files, wrong_fixes
 from labs.authoring.verified import write_verified
-from labs.authoring.wrong_fix_files import WrongFixFile, alternatives, as_submission, read_wrong_fixes
+from labs.authoring.violation import Violation
 from labs.grading import diagnose, grade
 from labs.grading.catalog import Lab
 from labs.grading.declarations import KINDS, Declared, Kind
 from labs.grading.errors import CheckError, GradingError
 from labs.grading.grades import Grade
 from labs.grading.runner import declared_by
+from labs.grading.sandbox.launch import Launcher
 
 SEEDS = 5
-"""Seeds on which every submission meets the structural checks, which are cheap."""
+"""Seeds on which the structural checks, which are cheap, run for every submission."""
 QUICK_OUTCOMES = 2
-"""Seeds on which the quick verification trains and rolls out too; `--full` does it on all five."""
+"""Seeds on which a quick verification also trains and rolls out; `--full` does so on all five."""
 STRUCTURAL: tuple[Kind, ...] = ("behaviour", "invariant")
-Submission = dict[str, str | bytes]
+Submission = dict[str, str]
 Seeds = tuple[int, ...]
 
 
 @dataclass
 class Verification:
-    """What was found in one lab, and in how many grades."""
+    """The violations found in one lab, and the number of grades made."""
 
     lab: Lab
-    breaches: list[Breach] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
     grades: int = 0
     margins: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether the lab keeps the law."""
-        return not self.breaches
+        """Whether no violation was found."""
+        return not self.violations
 
     def to_json(self) -> dict[str, Any]:
         """This lab's part of the JSON document."""
@@ -52,87 +53,95 @@ class Verification:
             "slug": self.lab.slug,
             "ok": self.ok,
             "grades": self.grades,
-            "breaches": [{"law": breach.law, "sentence": breach.sentence} for breach in self.breaches],
+            "violations": [{"rule": one.rule, "sentence": one.sentence} for one in self.violations],
         }
 
 
-def verify(lab: Lab, server: Any, *, full: bool = False, say: Callable[[str], None] = lambda _: None) -> Verification:
-    """Read the lab, then grade its starter, solutions, wrong fixes and a hollow one with a running ForkServer.
+def verify(
+    lab: Lab,
+    launcher: Launcher,
+    *,
+    scope: Scope = "all",
+    full: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Verification:
+    """Read the lab's files, then grade its starter, solution, alternatives, wrong fixes and stub.
 
-    A lab whose form is wrong is not graded. Structural checks run on five seeds, outcomes on two, with `full` on five
-    as well, and then the result is recorded if nothing is found. `say` is told what is being done. Raises OSError,
-    SandboxError.
+    A lab with violations in its files is not graded. Structural checks run on five seeds, outcomes on two; with `full`
+    on five too, and the result is recorded if there is no violation. `scope` can leave the grading out. `say` receives
+    the name of each step. Raises OSError, SandboxError.
     """
     result = Verification(lab)
     try:
         declared = declared_by(lab)
-        result.breaches += breaches_of_form(lab, declared)
+        result.violations += lint(lab, declared)
     except (CheckError, SyntaxError) as error:
-        result.breaches.append(Breach("checks", f"checks.py, or another file of the lab, cannot be read: {error}"))
-    if result.ok:
-        bench = _Bench(lab, declared, server, full, say, result)
-        result.breaches += bench.breaches()
-    if full and result.ok:
+        result.violations.append(Violation("checks", f"checks.py or another file of the lab cannot be read: {error}"))
+    if result.ok and scope != "files":
+        grading = _Grading(lab, declared, launcher, full, say, result)
+        result.violations += grading.violations() if scope == "all" else grading.violations_of_rules()
+    if full and scope == "all" and result.ok:
         write_verified(lab, result.grades, result.margins)
     return result
 
 
 @dataclass
-class _Bench:
-    """Grades a lab's submissions and collects what the law says of them."""
+class _Grading:
+    """Grades a lab's submissions and collects the violations."""
 
     lab: Lab
     declared: Declared
-    server: Any
+    launcher: Launcher
     full: bool
     say: Callable[[str], None]
     result: Verification
 
-    def breaches(self) -> Iterator[Breach]:
-        starter = self._grade("the starter", self._folder(self.lab.folder), structural=self._seeds)
-        yield from law.judge_starter(starter, self.declared)
-        yield from self._right()
-        yield from law.judge_recognisers(self.declared, read_wrong_fixes(self.lab))
-        wrongs = []
-        for wrong in read_wrong_fixes(self.lab):
+    def violations(self) -> Iterator[Violation]:
+        starter = self._grade("the starter", base_files(self.lab, "starter"), structural=self._seeds)
+        yield from grading_rules.judge_starter(starter, self.declared)
+        yield from self._correct()
+        wrongs = wrong_fixes(self.lab)
+        yield from grading_rules.judge_recognisers(self.declared, wrongs)
+        refused = []
+        for wrong in wrongs:
             graded = self._wrong(wrong)
-            yield from law.judge_wrong(wrong, graded, self.declared)
-            wrongs.append(graded)
-        hollowed = self._grade("a hollow solution", self._hollow(), trained=self._seeds[:1])
-        yield from law.judge_hollow(hollowed)
-        yield from law.judge_checks_can_fail(self.declared, [starter, *wrongs, hollowed])
-        yield from self._rules()
+            yield from grading_rules.judge_wrong(wrong, graded, self.declared)
+            refused.append(graded)
+        stubbed = self._grade("the stub", self._stub(), trained=self._seeds[:1])
+        yield from grading_rules.judge_stub(stubbed)
+        yield from grading_rules.judge_checks_can_fail(self.declared, [starter, *refused, stubbed])
+        yield from self.violations_of_rules()
 
-    def _right(self) -> Iterator[Breach]:
-        solution = self._grade_right("the solution", self._folder(self.lab.solution))
-        yield from law.judge_right(solution, self.declared)
-        yield from law.judge_margin(solution)
-        self.result.margins = law.margins(solution)
-        for path in alternatives(self.lab):
-            files = as_submission(self.lab, path, self.lab.solution)
-            yield from law.judge_right(self._grade_right(path.name, files), self.declared)
-
-    def _wrong(self, wrong: WrongFixFile) -> Graded:
-        """Its grades; it is trained only where an outcome is what refuses it."""
-        name, files = f"wrong_fixes/{wrong.name}", as_submission(self.lab, wrong.path, self.lab.folder)
-        if any(check.id == wrong.refused_by and check.kind == "outcome" for check in self.declared.checks):
-            return self._grade(name, files, trained=self._trained, all_checks=True)
-        return self._grade(name, files, structural=self._seeds)
-
-    def _rules(self) -> Iterator[Breach]:
+    def violations_of_rules(self) -> Iterator[Violation]:
         if not self.lab.rules:
             return
         self.say("debugkit on the starter and the solution")
         try:
-            on_starter = self._codes(self.lab.folder)
-            on_solution = self._codes(self.lab.solution)
+            on_starter = self._codes(base_files(self.lab, "starter"))
+            on_solution = self._codes(base_files(self.lab, "solution"))
         except GradingError as error:
-            yield Breach("rules", f"debugkit could not examine the lab: {error}")
+            yield Violation("rules", f"debugkit could not examine the lab: {error}")
             return
-        yield from law.judge_rules(self.lab.rules, on_starter, on_solution)
+        yield from grading_rules.judge_rules(self.lab.rules, on_starter, on_solution)
 
-    def _codes(self, folder: Path) -> list[str]:
-        report = diagnose(self.lab, self._folder(folder), server=self.server)
+    def _correct(self) -> Iterator[Violation]:
+        solution = self._grade_correct("the solution", base_files(self.lab, "solution"))
+        yield from grading_rules.judge_correct(solution, self.declared)
+        yield from grading_rules.judge_margin(solution)
+        self.result.margins = grading_rules.margins(solution)
+        for alternative in alternatives(self.lab):
+            graded = self._grade_correct(alternative.label, alternative.files(self.lab))
+            yield from grading_rules.judge_correct(graded, self.declared)
+
+    def _wrong(self, wrong: Variant) -> Graded:
+        """Its grades; it is trained only if an outcome check must refuse it."""
+        files = wrong.files(self.lab)
+        if any(check.id == wrong.refused_by and check.kind == "outcome" for check in self.declared.checks):
+            return self._grade(wrong.label, files, trained=self._trained, all_checks=True)
+        return self._grade(wrong.label, files, structural=self._seeds)
+
+    def _codes(self, files: Submission) -> list[str]:
+        report = diagnose(self.lab, files, server=self.launcher)
         return sorted({finding["code"] for finding in report["findings"]})
 
     @property
@@ -143,7 +152,7 @@ class _Bench:
     def _trained(self) -> Seeds:
         return self._seeds if self.full else self._seeds[:QUICK_OUTCOMES]
 
-    def _grade_right(self, name: str, files: Submission) -> Graded:
+    def _grade_correct(self, name: str, files: Submission) -> Graded:
         return self._grade(name, files, trained=self._trained, structural=self._seeds[len(self._trained) :])
 
     def _grade(
@@ -161,24 +170,16 @@ class _Bench:
                 outcome_seed=seed,
                 kinds=kinds,
                 all_checks=all_checks,
-                server=self.server,
+                server=self.launcher,
             )
             grades.append(graded)
         self.result.grades += len(grades)
         return Graded(name, tuple(grades))
 
-    def _folder(self, folder: Path) -> Submission:
-        return {name: (folder / name).read_bytes() for name in self.lab.editable}
-
-    def _hollow(self) -> Submission:
-        files = self._folder(self.lab.solution)
+    def _stub(self) -> Submission:
+        files = base_files(self.lab, "solution")
         for name in self.lab.editable:
             if name.endswith(".py"):
-                source = hollow(_text(files[name]))
-                ast.parse(source)
-                files[name] = source
+                files[name] = stub(files[name])
+                ast.parse(files[name])
         return files
-
-
-def _text(content: str | bytes) -> str:
-    return content if isinstance(content, str) else content.decode("utf-8")

@@ -1,7 +1,7 @@
 """The `lab` command: thin typer commands over labs.learner, labs.grading and labs.authoring.
 
-This file keeps to old syntax and imports nothing of the lab at the top: it is what tells a person that their Python is
-too old or that the extra is missing, so it must run where the rest cannot.
+This file uses old syntax and imports nothing of the lab at the top. It reports that Python is too old or that a package
+is missing, so it must run where the rest cannot.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045
     given = list(sys.argv[1:] if arguments is None else arguments)
     if sys.version_info[:2] < OLDEST_PYTHON:
         print_error(
-            "lab needs Python {}.{} or newer and this is {}.{}. Make an environment with a newer one: "
+            "lab needs Python {}.{} or newer, and this is {}.{}. Create an environment with a newer one: "
             "`python3.11 -m venv .venv`.".format(*OLDEST_PYTHON, *sys.version_info[:2]),
+            given,
+        )
+        return 2
+    if sys.platform == "win32":
+        print_error(
+            "lab does not run on native Windows: its sandbox needs POSIX processes and limits. Install WSL "
+            "(https://learn.microsoft.com/windows/wsl/install) and run lab in it. debugkit alone runs on Windows.",
             given,
         )
         return 2
@@ -34,16 +41,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045
 
 
 def missing_package(error: ModuleNotFoundError) -> Optional[str]:  # noqa: UP045
-    """What to say where a package is not installed; None where the module is one of ours, which is a fault."""
+    """What to say if a package is not installed; None if the module is one of ours, which is a bug."""
     package = (error.name or "").split(".")[0]
     if package in ("", "labs", "debugkit"):
         return None
-    return f"lab needs {package}, which is not installed. `pip install 'vla-debug-lab[labs]'` installs it."
+    return f"lab needs {package}, which is not installed. Install it with `pip install 'vla-debug-lab[labs]'`."
 
 
 def print_error(sentence: str, arguments: Sequence[str]) -> None:
-    """Say it on stderr and, where `--json` was asked for, as the one document on stdout too."""
-    sys.stderr.write("lab: " + sentence + "\n")
+    """Print it on stderr and, with `--json`, as the one document on stdout too."""
+    sys.stderr.write("lab: " + sentence.replace("\n", "\n     ") + "\n")
     if "--json" in arguments:
         import json
 

@@ -31,11 +31,11 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        # Eager: it is answered before typer asks which command was meant.
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+        # Eager: typer handles it before it looks for a command.
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What holds for every command."""
+    """The options of `lab` itself."""
 
 
 for _name, _command in {

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from labs.cli.console import err, next_command, out, paragraph
+from labs.cli.console import next_command, notice, out, paragraph, path_markup
 from labs.cli.failures import RefusedError
 from labs.cli.options import LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
@@ -16,13 +16,13 @@ from labs.cli.show_diff import show_diff
 from labs.grading.catalog import Lab, find
 from labs.learner import progress
 from labs.learner.diff import diff_from_starter
-from labs.learner.hints import RUNGS, hints
+from labs.learner.hints import HINTS, hints
 from labs.learner.lesson import lesson_address
 from labs.learner.workspace import Workspace, resolve
 
 
 def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
-    """Copy a lab's files into your workspace and say what to do with them."""
+    """Copy a lab's files into your workspace and show what to do next."""
     lab, here = find(number), resolve(workspace)
     copied = start_attempt(here, lab)
     facts = f"{'★' * lab.difficulty}{'☆' * (3 - lab.difficulty)} · {lab.loudness} · {lab.minutes} min"
@@ -31,20 +31,20 @@ def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     paragraph(lab.symptom)
     out.print()
     if not copied:
-        out.print("  [quiet]You had started it; nothing was overwritten.[/]")
+        out.print("  [quiet]Already started: nothing was overwritten.[/]")
     for name in lab.editable:
-        out.print(f"  [quiet]edit[/]    {escape(str(here.attempt(lab) / name))}", soft_wrap=True)
+        out.print(f"  [quiet]edit[/]    {path_markup(here.attempt(lab) / name)}", soft_wrap=True)
     out.print(f"  [quiet]lesson[/]  {lesson_address(lab)}", soft_wrap=True)
     out.print()
     next_command(f"lab run {lab.id}", "see the symptom")
-    next_command(f"lab grade {lab.id}", "when you think it is mended")
+    next_command(f"lab grade {lab.id}", "when you think it is fixed")
     out.print()
 
 
 def hint(
     number: LabNumber,
-    rung: Annotated[
-        int | None, typer.Option(min=1, max=RUNGS, help="Show this rung again.", show_default=False)
+    level: Annotated[
+        int | None, typer.Option(min=1, max=HINTS, help="Show hint 1, 2 or 3 again.", show_default=False)
     ] = None,
     workspace: WorkspaceOption = None,
 ) -> None:
@@ -54,19 +54,19 @@ def hint(
 
     lab, here = find(number), resolve(workspace)
     here.started_attempt(lab)
-    ladder = hints(lab)
+    all_hints = hints(lab)
     known = read_progress(here).labs.get(lab.id)
     read_so_far = known.hints if known else 0
-    step = rung or min(read_so_far + 1, RUNGS)
-    if step > read_so_far + 1:
-        raise RefusedError(f"Hint {step} comes after hint {read_so_far + 1}. `lab hint {lab.id}` shows the next one.")
-    record(here, progress.hinted(lab.id, step, datetime.now(UTC)))
-    shown = ladder[step - 1]
-    out.print(f"\n  [quiet]lab {lab.id} · hint {step} of {RUNGS}[/]  [strong]{escape(shown.title)}[/]\n")
+    wanted = level or min(read_so_far + 1, HINTS)
+    if wanted > read_so_far + 1:
+        raise RefusedError(f"Hint {wanted} comes after hint {read_so_far + 1}. `lab hint {lab.id}` shows the next one.")
+    record(here, progress.hinted(lab.id, wanted, datetime.now(UTC)))
+    shown = all_hints[wanted - 1]
+    out.print(f"\n  [quiet]lab {lab.id} · hint {wanted} of {HINTS}[/]  [strong]{escape(shown.title)}[/]\n")
     out.print(Padding(Markdown(shown.text), (0, 2)))
     out.print()
-    if step < RUNGS:
-        next_command(f"lab hint {lab.id}", "if that was not enough")
+    if wanted < HINTS:
+        next_command(f"lab hint {lab.id}", "if this is not enough")
     else:
         next_command(f"lab solution {lab.id} --give-up", "the last resort")
     out.print()
@@ -77,7 +77,7 @@ def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     lab, here = find(number), resolve(workspace)
     changes = diff_from_starter(lab, here.started_attempt(lab), "yours", starter=here.starter(lab))
     if not changes:
-        out.print(f"\n  [quiet]Nothing is changed in lab {lab.id} yet.[/]\n")
+        out.print(f"\n  [quiet]You have not changed lab {lab.id} yet.[/]\n")
         return
     out.print()
     show_diff(changes)
@@ -85,10 +85,13 @@ def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
 
 
 def reset(number: LabNumber, workspace: WorkspaceOption = None) -> None:
-    """Begin a lab again; your attempt is kept."""
+    """Restore a lab's original files. Your attempt is kept."""
     lab, here = find(number), resolve(workspace)
     kept = here.reset(lab)
-    out.print(f"\n  Lab {lab.id} is as shipped again. Your attempt is kept:\n  {escape(str(kept))}\n", soft_wrap=True)
+    out.print(
+        f"\n  Lab {lab.id} has its original files again. Your attempt is kept in\n  {path_markup(kept)}\n",
+        soft_wrap=True,
+    )
     next_command(f"lab run {lab.id}", "see the symptom")
     out.print()
 
@@ -96,11 +99,11 @@ def reset(number: LabNumber, workspace: WorkspaceOption = None) -> None:
 def solution(
     number: LabNumber,
     give_up: Annotated[
-        bool, typer.Option("--give-up", help="Show it before a pass; the lab then counts as given up.")
+        bool, typer.Option("--give-up", help="Show it without a pass. The lab then counts as given up.")
     ] = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Show the solution and why it is right: after a pass, or with --give-up."""
+    """Show the solution and why it is correct, after a pass or with --give-up."""
     from rich.markdown import Markdown
     from rich.padding import Padding
 
@@ -109,8 +112,8 @@ def solution(
     if status not in ("passed", "given_up"):
         if not give_up:
             raise RefusedError(
-                f"Lab {lab.id} is not passed yet. `lab hint {lab.id}` helps; "
-                f"`lab solution {lab.id} --give-up` shows the solution and counts as given up."
+                f"You have not passed lab {lab.id} yet. `lab hint {lab.id}` shows a hint; "
+                f"`lab solution {lab.id} --give-up` shows the solution, and the lab then counts as given up."
             )
         record(here, progress.gave_up(lab.id, datetime.now(UTC)))
     out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]  [quiet]the shipped solution[/]\n")
@@ -123,14 +126,14 @@ def solution(
 
 
 def start_attempt(workspace: Workspace, lab: Lab) -> bool:
-    """Start a lab and remember when; True if files were copied."""
+    """Start a lab and record the time; True if files were copied."""
     copied = workspace.start(lab)
     record(workspace, progress.started(lab.id, datetime.now(UTC)))
     return copied
 
 
 def record(workspace: Workspace, change: progress.Change) -> None:
-    """Write a change of progress; a notice about the file goes to stderr."""
+    """Record a change of progress. A notice about the file goes to stderr."""
     loaded = progress.record(workspace, change)
     if loaded.notice:
-        err.print(f"[warn]lab:[/] {escape(loaded.notice)}", soft_wrap=True)
+        notice(loaded.notice)

@@ -1,15 +1,18 @@
-"""The two consoles and the few styles: a colour means one thing.
+"""The two consoles, the styles, and how a paragraph is laid out.
 
-NO_COLOR, pipes and narrow terminals are rich's to respect, so nothing here writes an escape itself.
+A colour has one meaning. rich respects NO_COLOR, pipes and narrow terminals, so nothing here writes an escape code.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.text import Text
 from rich.theme import Theme
+
+from labs.grading.submission_text import clean
 
 THEME = Theme(
     {
@@ -24,26 +27,52 @@ THEME = Theme(
         "markdown.h2": "bold",
     }
 )
+WIDEST = 100
+"""Columns of running text; longer lines are hard to read."""
+_NARROWEST_TEXT = 16
 
 STATUS_MARKS = {"new": ("○", "quiet"), "started": ("◐", "warn"), "passed": ("●", "good"), "given_up": ("◌", "quiet")}
 OUTCOME_MARKS = {"passed": ("✓", "good"), "failed": ("✗", "bad"), "error": ("!", "warn"), "not_run": ("·", "quiet")}
 
-# `Console.file` looks sys.stdout up at each write, so these follow a redirected stream.
-out = Console(theme=THEME, highlight=False)
-err = Console(theme=THEME, highlight=False, stderr=True)
+# `Console.file` looks up sys.stdout at each write, so these follow a redirected stream. Emoji codes stay text, or
+# `:heavy_check_mark:` in an error message would become a check mark.
+out = Console(theme=THEME, highlight=False, emoji=False)
+err = Console(theme=THEME, highlight=False, emoji=False, stderr=True)
 
 
-def mark(table: dict[str, tuple[str, str]], key: str) -> str:
-    """The coloured mark of a status or an outcome, as rich markup."""
+def mark(table: dict[str, tuple[str, str]], key: str) -> Text:
+    """The coloured mark of a status or an outcome."""
     sign, style = table[key]
-    return f"[{style}]{sign}[/]"
+    return Text(sign, style=style)
+
+
+def path_markup(path: Path) -> str:
+    """A path as rich markup. Anyone can choose a folder's name, so it is cleaned like a submission's text."""
+    return escape(clean(str(path)))
+
+
+def print_hanging(prefix: Text | str, body: Text) -> None:
+    """Print `body` after `prefix`, wrapped to the terminal, with the start of every line below the first one's."""
+    head = Text(prefix) if isinstance(prefix, str) else prefix
+    indent = head.cell_len
+    room = max(_NARROWEST_TEXT, min(out.width, WIDEST) - indent - 1)
+    for line in body.wrap(out, room) or [Text()]:
+        whole = Text.assemble(head, line)
+        whole.rstrip()
+        out.print(whole, soft_wrap=True)
+        head = Text(" " * indent)
 
 
 def paragraph(text: str, style: str = "") -> None:
     """Running text, indented, wrapped to the terminal."""
-    out.print(Padding(Text(text, style=style), (0, 2), expand=False))
+    print_hanging("  ", Text(text, style=style))
+
+
+def notice(text: str) -> None:
+    """A warning on stderr that does not end the command."""
+    err.print(Text.assemble(("lab:", "warn"), " ", text), soft_wrap=True)
 
 
 def next_command(command: str, why: str) -> None:
-    """The last line of most commands: what to type now."""
+    """The last line of most commands: what to type next."""
     out.print(f"  [quiet]next[/]  [command]{escape(command)}[/]  [quiet]{escape(why)}[/]", soft_wrap=True)

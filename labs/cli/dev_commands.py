@@ -1,42 +1,61 @@
-"""`lab dev`: what an author of labs uses."""
+"""`lab dev`: the commands for authors of labs."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from labs.cli.console import err, next_command, out
 from labs.cli.failures import RefusedError
-from labs.cli.fan_out import fan_out
 from labs.cli.one_document import one_document
-from labs.cli.options import JsonOption, LabNumbers
-from labs.grading.catalog import Lab, all_labs, find
+from labs.cli.options import JsonOption, LabNumber, LabNumbers
+from labs.grading.catalog import all_labs, find
 
-dev = typer.Typer(name="dev", help="For authors: verify, new, figures.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from labs.grading.catalog import Lab
+
+dev = typer.Typer(name="dev", help="For authors: new, verify, mutate, show, store, figures.", no_args_is_help=True)
+
+VariantName = Annotated[str, typer.Argument(metavar="NAME", help="The wrong fix, or alternative_…", show_default=False)]
+FileOption = Annotated[
+    str | None,
+    typer.Option("--file", help="The editable file that it changes. Default: the first.", show_default=False),
+]
 
 
 @dev.command()
 def verify(
     numbers: LabNumbers = None,
-    full: Annotated[bool, typer.Option("--full", help="Every seed; record the result beside the solution.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many labs at once.")] = 1,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Grade only labs that changed since their last full verification.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="All seeds; record the result beside the solution.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many labs to verify at once.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold labs (default: all) against the collection's law. Exit 1 if one breaks it."""
+    """Check labs (default: all) against the requirements for labs. Exit 1 if there is a violation."""
+    from labs.authoring.plan import plan
+    from labs.authoring.verify_many import run_tasks
     from labs.cli.show_verification import show_summary, show_verification
 
     labs = [find(number) for number in numbers or ()] or list(all_labs())
-    with one_document(as_json) as emit:
+    with one_document(as_json) as emit, err.status("[quiet]reading the labs[/]", spinner_style="quiet") as status:
         results = []
-        for result in _at_once(labs, full, jobs) if jobs > 1 and len(labs) > 1 else _one_by_one(labs, full):
+        tasks = plan(labs, changed=changed, full=full)
+        for result in run_tasks(
+            tasks, full=full, jobs=jobs, say=lambda step: status.update(f"[quiet]{escape(step)}[/]")
+        ):
             results.append(result)
             if not as_json:
                 show_verification(result)
         results.sort(key=lambda result: result["id"])
-        emit({"schema": 1, "labs": results})
+        emit({"schema": 2, "labs": results})
     if not as_json:
         show_summary(results)
     raise typer.Exit(int(not all(result["ok"] for result in results)))
@@ -48,7 +67,7 @@ def new(
     slug: Annotated[str, typer.Argument(metavar="SLUG", help="The fault's name, e.g. silent_broadcast.")],
     chapter: Annotated[str, typer.Option(help="The chapter, e.g. shapes.")],
 ) -> None:
-    """Make the skeleton of a lab; `lab dev verify` then says what to write."""
+    """Create the files of a new lab. `lab dev verify` then lists what is still to be written."""
     from labs.authoring.scaffold import NewLab, ScaffoldError, scaffold
 
     try:
@@ -59,8 +78,73 @@ def new(
     for path in made:
         out.print(f"  [good]+[/] {escape(str(path))}", soft_wrap=True)
     out.print()
-    next_command(f"lab dev verify {number}", "says what is still to be written")
+    next_command(f"lab dev verify {number}", "lists what is still to be written")
     out.print()
+
+
+@dev.command()
+def show(
+    number: LabNumber,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A wrong fix or alternative. Default: list them.")
+    ] = None,
+    file: FileOption = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write it here instead of to stdout.", show_default=False),
+    ] = None,
+) -> None:
+    """List a lab's wrong fixes and alternatives, or print one as the whole file that it makes."""
+    from labs.authoring.edits import EditError
+    from labs.authoring.variants import alternatives, find_variant, wrong_fixes
+    from labs.cli.show_verification import show_variants
+
+    lab = find(number)
+    try:
+        if name is None:
+            show_variants([*wrong_fixes(lab), *alternatives(lab)])
+            return
+        variant = find_variant(lab, name)
+        edited = file or next(iter(variant.edit.blocks))
+        whole = variant.files(lab).get(edited)
+    except EditError as error:
+        raise RefusedError(str(error)) from None
+    if whole is None:
+        raise RefusedError(f"{edited} is not one of the editable files of lab {lab.id}: {', '.join(lab.editable)}.")
+    if to is None:
+        sys.stdout.write(whole)
+    else:
+        to.write_text(whole, encoding="utf-8")
+
+
+@dev.command()
+def store(
+    number: LabNumber,
+    name: VariantName,
+    whole: Annotated[Path, typer.Argument(metavar="FILE", help="The whole file, edited.", show_default=False)],
+    refused_by: Annotated[
+        str | None, typer.Option("--refused-by", metavar="CHECK", help="The check that refuses it.", show_default=False)
+    ] = None,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="SENTENCE", help="Why it is wrong, or correct.", show_default=False)
+    ] = None,
+    file: FileOption = None,
+) -> None:
+    """Store a whole file as a wrong fix or an alternative: as a small edit of the starter or the solution.
+
+    A name that begins with alternative_ is stored beside the solution, any other as a wrong fix. Storing an existing
+    name again replaces its edit and keeps its check and sentence unless new ones are given.
+    """
+    from labs.authoring.edits import EditError
+    from labs.authoring.store_variant import store_variant
+
+    try:
+        text = whole.read_text(encoding="utf-8")
+        path = store_variant(find(number), name, text, file=file, refused_by=refused_by, why=why)
+    except EditError as error:
+        raise RefusedError(str(error)) from None
+    out.print(f"  [good]+[/] {escape(str(path))}", soft_wrap=True)
+    out.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
 
 
 @dev.command()
@@ -85,34 +169,42 @@ def figures(numbers: LabNumbers = None) -> None:
             )
 
 
-def _one_by_one(labs: list[Lab], full: bool) -> Any:
-    from labs.authoring.verify import verify as verify_lab
-    from labs.grading import ForkServer
+@dev.command()
+def mutate(
+    numbers: LabNumbers = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes grade at once.")] = 1,
+    only: Annotated[str | None, typer.Option(metavar="OPERATOR", help="Only the mutants of one operator.")] = None,
+    outcomes: Annotated[bool, typer.Option("--outcomes", help="Train what the structural checks pass.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Record the result in the lab's mutants.json.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Test the checks of labs (default: all) with mutants of their solutions. Exit 1 if one is not refused."""
+    from labs.authoring.mutation.bench import BenchError
+    from labs.authoring.mutation.catalogue import UnknownOperatorError
+    from labs.authoring.mutation.mutate import mutate as mutate_lab
+    from labs.authoring.mutation.reasons import ReasonsError
+    from labs.authoring.mutation.record import write_record
+    from labs.cli.show_mutation import as_json as to_json
+    from labs.cli.show_mutation import show_mutation
 
-    with ForkServer() as server:
-        for lab in labs:
+    if write and only is not None:
+        raise RefusedError("mutants.json holds all mutants: leave out --only, or --write.")
+    documents = []
+    with one_document(as_json) as emit:
+        for lab in [find(number) for number in numbers or ()] or all_labs():
             with err.status(f"[quiet]lab {lab.id}[/]", spinner_style="quiet") as status:
 
-                def say(doing: str, lab: Lab = lab, status: Any = status) -> None:
+                def say(doing: str, lab: Lab = lab, status: Status = status) -> None:
                     status.update(f"[quiet]lab {lab.id} · {escape(doing)}[/]")
 
-                result = verify_lab(lab, server, full=full, say=say)
-            yield result.to_json()
-
-
-def _at_once(labs: list[Lab], full: bool, jobs: int) -> Any:
-    commands = {lab.id: ["dev", "verify", lab.id, "--json", *(["--full"] if full else [])] for lab in labs}
-    for finished in fan_out(commands, jobs):
-        try:
-            document = json.loads(finished.stdout)
-        except ValueError:
-            document = {
-                "labs": [],
-                "error": f"ended with exit code {finished.exit_code}: {finished.stderr.strip()[-300:]}",
-            }
-        yield from document["labs"] or [_unfinished(find(finished.key), document["error"])]
-
-
-def _unfinished(lab: Lab, why: str) -> dict[str, Any]:
-    breach = {"law": "verifies", "sentence": why}
-    return {"id": lab.id, "slug": lab.slug, "ok": False, "grades": 0, "breaches": [breach]}
+                try:
+                    result = mutate_lab(lab, jobs=jobs, only=only, outcomes=outcomes, say=say)
+                except (BenchError, ReasonsError, UnknownOperatorError) as error:
+                    raise RefusedError(str(error)) from None
+            if write:
+                write_record(lab, result.record)
+            if not as_json:
+                show_mutation(result)
+            documents.append(to_json(result))
+        emit({"schema": 1, "labs": documents})
+    raise typer.Exit(int(any(document["counts"]["holes"] for document in documents)))

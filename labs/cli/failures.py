@@ -1,4 +1,4 @@
-"""From an exception to the sentence a person reads and the exit code a script reads."""
+"""From an exception to the sentence on stderr and the exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from labs.cli import missing_package
 from labs.grading.catalog import CatalogError, UnknownLabError
-from labs.grading.errors import PersonError, SandboxError, SubmissionFailure
+from labs.grading.errors import CheckError, SandboxError, SubmissionFailure, UsageError
+from labs.grading.submission_text import clean
 from labs.learner.hints import HintsError
 from labs.learner.progress import ProgressError
 from labs.learner.workspace import WorkspaceError
@@ -19,27 +20,31 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Failure:
-    """What to say, and how to exit."""
+    """What to print, and the exit code."""
 
     sentence: str
     exit_code: int
 
+    def __post_init__(self) -> None:
+        # The name of a folder may be part of it, and anyone can choose one.
+        object.__setattr__(self, "sentence", clean(self.sentence))
+
 
 class RefusedError(Exception):
-    """A command was asked for what it does not do now; the message says what to do instead."""
+    """A command does not apply in this situation; the message says what to do instead."""
 
 
 def explain(error: BaseException) -> Failure | None:
-    """The sentence and exit code for an error; None where the fault is the lab's own."""
+    """The sentence and exit code for an error; None if it is a bug of the lab."""
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
-        return Failure("interrupted; nothing was left running.", INTERRUPTED)
+        return Failure("interrupted. Nothing is left running.", INTERRUPTED)
     if isinstance(error, ModuleNotFoundError) and (sentence := missing_package(error)) is not None:
         return Failure(sentence, USAGE)
-    if isinstance(error, (PersonError, UnknownLabError, WorkspaceError, ProgressError, RefusedError)):
+    if isinstance(error, (UsageError, UnknownLabError, WorkspaceError, ProgressError, RefusedError)):
         return Failure(str(error), USAGE)
     if isinstance(error, SubmissionFailure):
         return Failure(str(error), 1)
-    if isinstance(error, (CatalogError, HintsError, SandboxError)):
+    if isinstance(error, (CatalogError, CheckError, HintsError, SandboxError)):
         return Failure(str(error), GRADER_FAULT)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # typer's or click's, by version
         said = error.format_message().rstrip().rstrip(".")  # click ends some of its sentences and not others
@@ -52,14 +57,14 @@ def explain(error: BaseException) -> Failure | None:
 def _of_the_disk(error: OSError) -> Failure | None:
     where = error.filename or "The file"
     sentences = {
-        errno.ENOSPC: "the disk is full. Free some space and repeat this; nothing was changed.",
-        errno.EDQUOT: "your disk quota is used up. Free some space and repeat this; nothing was changed.",
+        errno.ENOSPC: "the disk is full. Nothing was changed. Free some space and repeat the command.",
+        errno.EDQUOT: "your disk quota is used up. Nothing was changed. Free some space and repeat the command.",
         errno.EROFS: "the file system is read-only. Choose another folder: `lab init DIR`, then `--workspace DIR`.",
-        errno.EACCES: "you may not write there. Choose another folder: `lab init DIR`, then `--workspace DIR`.",
-        errno.EPERM: "you may not write there. Choose another folder: `lab init DIR`, then `--workspace DIR`.",
+        errno.EACCES: "permission denied. Choose another folder: `lab init DIR`, then `--workspace DIR`.",
+        errno.EPERM: "permission denied. Choose another folder: `lab init DIR`, then `--workspace DIR`.",
         errno.ENOENT: "there is no such file or folder. Check the path.",
-        errno.ENOTDIR: "a part of this path is a file, not a folder. Check the path.",
-        errno.EISDIR: "this is a folder, and a file is needed. Check the path.",
+        errno.ENOTDIR: "part of this path is a file, not a folder. Check the path.",
+        errno.EISDIR: "this is a folder, but a file is needed. Check the path.",
     }
     sentence = sentences.get(error.errno or 0)
     return Failure(f"{where}: {sentence}", USAGE) if sentence else None

@@ -1,4 +1,4 @@
-"""Runs several `lab` commands at once, each a process of its own, and ends them all if this one is interrupted."""
+"""Runs several `lab` commands at once, each in its own process, and ends them all if this one is interrupted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 PATIENCE_SECONDS = 15.0
-"""How long an interrupted process has to end what it started, before it is killed."""
+"""How long an interrupted process may take to end its children before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Finished:
 def fan_out(commands: Mapping[str, Sequence[str]], jobs: int) -> Iterator[Finished]:
     """Run `lab ARGS…` for each key, at most `jobs` at a time, and yield each as it ends.
 
-    On an exception, KeyboardInterrupt included, and where the consumer stops early, none is left running.
+    On an exception, KeyboardInterrupt included, and if the consumer stops early, no process is left running.
     """
     waiting: queue.SimpleQueue[tuple[str, Sequence[str]]] = queue.SimpleQueue()
     for item in commands.items():
@@ -50,7 +50,7 @@ def fan_out(commands: Mapping[str, Sequence[str]], jobs: int) -> Iterator[Finish
 
 
 class _Running:
-    """The processes that run now. After `end` no more are started."""
+    """The running processes. After `end`, no more are started."""
 
     def __init__(self) -> None:
         self._processes: set[subprocess.Popen[str]] = set()
@@ -76,7 +76,7 @@ class _Running:
             self._processes.discard(process)
 
     def end(self) -> None:
-        """Ask each to end, as Ctrl-C would, and kill what does not."""
+        """Interrupt each process as Ctrl-C would, and kill it if it does not end."""
         with self._lock:
             self._ended = True
             left = list(self._processes)

@@ -1,4 +1,4 @@
-"""`lab grade`: one lab live, or several, for a person, a script, a CI or a course."""
+"""`lab grade`: one lab or several, for the terminal, a script, CI or a course."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from labs.cli.attempt_commands import start_attempt
-from labs.cli.console import err
+from labs.cli.console import err, notice, path_markup
 from labs.cli.failures import RefusedError
 from labs.cli.fan_out import Finished, fan_out
 from labs.cli.one_document import one_document
@@ -34,23 +33,26 @@ def grade(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many labs to grade at once.")] = 1,
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Repeat a grade exactly.", show_default=False)
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Use the seed of an earlier grade, to repeat it exactly.", show_default=False
+        ),
     ] = None,
     all_checks: Annotated[
-        bool, typer.Option("--all-checks", help="Train and roll out even where a cheap check failed.")
+        bool, typer.Option("--all-checks", help="Run training and rollouts even if a cheap check failed.")
     ] = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Say whether your fix is a fix. Exit 0 passed, 1 failed, 2 usage, 3 the grader's own fault."""
+    """Check your fix. Exit code 0: passed, 1: failed, 2: usage error, 3: the grader failed."""
     labs, here = _chosen(numbers, every), resolve(workspace)
     with one_document(as_json) as emit:
         for lab in labs:
             if here.attempt(lab).is_dir():
-                here.started_attempt(lab)  # a file that was deleted is said, not silently made anew
+                here.started_attempt(lab)  # a deleted file is reported, not silently restored
             else:
                 start_attempt(here, lab)
                 err.print(
-                    f"[quiet]Lab {lab.id} was not started; it is now, in {escape(str(here.attempt(lab)))}[/]",
+                    f"[quiet]Lab {lab.id} was not started. It is now, in {path_markup(here.attempt(lab))}[/]",
                     soft_wrap=True,
                 )
         if jobs > 1 and len(labs) > 1:
@@ -58,8 +60,11 @@ def grade(
         else:
             grades = _one_by_one(labs, here, seed, all_checks, quiet=as_json)
         from labs import grading
+        from labs.cli.show_grade import show_total
 
         emit(grading.json_document(grades))
+        if len(grades) > 1 and not as_json:
+            show_total(grades)
         if junit is not None:
             write_atomically(junit, grading.junit(grades).encode())
         if gradescope is not None:
@@ -71,7 +76,7 @@ def _chosen(numbers: list[str] | None, every: bool) -> list[Lab]:
     if every and numbers:
         raise RefusedError("Give lab numbers or --all, not both.")
     if not every and not numbers:
-        raise RefusedError("Which lab? `lab grade 03` grades one, `lab grade --all` every one.")
+        raise RefusedError("Which lab? `lab grade 03` grades one lab, `lab grade --all` grades all of them.")
     if not every:
         return list(dict.fromkeys(find(number) for number in numbers or ()))
     from labs.grading.extras import missing_modules
@@ -80,7 +85,7 @@ def _chosen(numbers: list[str] | None, every: bool) -> list[Lab]:
     for lab in all_labs():
         missing = missing_modules(lab)
         if missing:
-            err.print(f"[warn]Lab {lab.id} is left out:[/] {', '.join(missing)} is not installed.", soft_wrap=True)
+            err.print(f"[warn]Lab {lab.id} is skipped:[/] {', '.join(missing)} is not installed.", soft_wrap=True)
         else:
             able.append(lab)
     return able
@@ -94,12 +99,12 @@ def _one_by_one(labs: list[Lab], here: Workspace, seed: int | None, all_checks: 
     with _server(len(labs) > 1) as server:
         for lab in labs:
             with stream(lab, quiet) as on_check:
-                done, notice = grade_attempt(
+                done, message = grade_attempt(
                     here, lab, seed=seed, all_checks=all_checks, on_check=on_check, server=server
                 )
             grades.append(done)
-            if notice:
-                err.print(f"[warn]lab:[/] {escape(notice)}", soft_wrap=True)
+            if message:
+                notice(message)
             if not quiet:
                 show_grade(done, lab)
     return grades
@@ -122,7 +127,7 @@ def _at_once(
 
 
 def _grade_of(lab: Lab, finished: Finished) -> Grade:
-    """The grade another `lab` printed; one that printed none has failed at its own work."""
+    """The grade that another `lab` process printed; if it printed none, the grader failed."""
     from labs.grading.grades import Grade
     from labs.learner.graded_attempt import grade_from_json
 
@@ -131,7 +136,7 @@ def _grade_of(lab: Lab, finished: Finished) -> Grade:
     except ValueError:
         document = {
             "labs": [],
-            "error": f"`lab grade {lab.id}` ended with exit code {finished.exit_code} and no result.",
+            "error": f"`lab grade {lab.id}` ended with exit code {finished.exit_code} and without a result.",
         }
     for part in document["labs"]:
         return grade_from_json(part)
@@ -139,7 +144,7 @@ def _grade_of(lab: Lab, finished: Finished) -> Grade:
 
 
 def _server(wanted: bool) -> contextlib.AbstractContextManager[Any]:
-    """A warm fork server pays from the second lab on."""
+    """A warm fork server saves time from the second lab on."""
     if not wanted:
         return contextlib.nullcontext()
     from labs.grading import ForkServer

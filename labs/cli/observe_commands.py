@@ -1,13 +1,11 @@
-"""Commands that run the learner's copy without judging it: run, diagnose; and watch, which grades at every save."""
+"""Commands that run the learner's copy: run and diagnose, which do not judge it, and watch, which grades every save."""
 
 from __future__ import annotations
 
-import sys
-
 import typer
-from rich.markup import escape
+from rich.text import Text
 
-from labs.cli.console import err, next_command, out
+from labs.cli.console import err, next_command, notice, out, print_hanging
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
@@ -17,23 +15,27 @@ from labs.learner.workspace import Workspace, resolve
 
 def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Reproduce the symptom with your copy of a lab."""
+    from labs.cli.show_output import SubmissionOutput
     from labs.grading import run_symptom
 
     lab = find(number)
     attempt = resolve(workspace).started_attempt(lab)
-    out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]\n")
-    ran = run_symptom(lab, attempt, sys.stdout)
-    if not ran.output.endswith("\n"):
-        out.print()
-    if ran.ending is not None:
-        out.print(f"\n  [bad]ended[/]  {escape(ran.ending)}", soft_wrap=True)
     out.print()
-    next_command(f"lab diagnose {lab.id}", "ask debugkit")
+    print_hanging("  ", Text(f"{lab.id} · {lab.title}", style="strong"))
+    out.print()
+    printed = SubmissionOutput()
+    ran = run_symptom(lab, attempt, printed)
+    printed.finish()
+    if ran.ending is not None:
+        out.print()
+        print_hanging(Text("  stopped  ", style="bad"), Text(ran.ending))
+    out.print()
+    next_command(f"lab diagnose {lab.id}", "run debugkit on it")
     raise typer.Exit(int(ran.ending is not None))
 
 
 def diagnose(number: LabNumber, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Ask debugkit about your copy of a lab. Exit 1 if it finds an error or your code raises."""
+    """Run debugkit on your copy of a lab. Exit code 1 if it finds an error or your code raises."""
     from labs.cli.show_findings import has_errors, show_findings
     from labs.grading import diagnose as examine
 
@@ -46,20 +48,20 @@ def diagnose(number: LabNumber, workspace: WorkspaceOption = None, as_json: Json
     if not as_json:
         out.print()
         show_findings(report)
-        _say_what_next(lab, resolve(workspace))
+        _show_next(lab, resolve(workspace))
         out.print()
     raise typer.Exit(int(has_errors(report)))
 
 
-def _say_what_next(lab: Lab, here: Workspace) -> None:
+def _show_next(lab: Lab, here: Workspace) -> None:
     if read_progress(here).status(lab.id) == "passed":
-        next_command(f"lab solution {lab.id}", "compare your mend with ours")
+        next_command(f"lab solution {lab.id}", "compare your fix with ours")
     else:
-        next_command(f"lab grade {lab.id}", "when you think it is mended")
+        next_command(f"lab grade {lab.id}", "when you think it is fixed")
 
 
 def watch(number: LabNumber, workspace: WorkspaceOption = None) -> None:
-    """Grade a lab now and at every save, until it passes or you press Ctrl-C."""
+    """Grade a lab now and after every save, until it passes or you press Ctrl-C."""
     from labs.cli.show_grade import show_grade, stream
     from labs.grading import ForkServer
     from labs.learner.graded_attempt import grade_attempt
@@ -70,10 +72,11 @@ def watch(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     with ForkServer() as server:
         for _ in saves(attempt, lab.editable):
             with stream(lab, quiet=False) as on_check:
-                done, notice = grade_attempt(here, lab, on_check=on_check, server=server)
-            if notice:
-                err.print(f"[warn]lab:[/] {escape(notice)}", soft_wrap=True)
+                done, message = grade_attempt(here, lab, on_check=on_check, server=server)
+            if message:
+                notice(message)
             show_grade(done, lab)
             if done.verdict == "passed":
                 return
-            out.print(f"  [quiet]waiting for you to save {escape(' or '.join(lab.editable))} · Ctrl-C ends[/]\n")
+            print_hanging("  ", Text(f"waiting for you to save {' or '.join(lab.editable)} · Ctrl-C ends", "quiet"))
+            out.print()

@@ -1,6 +1,6 @@
-"""`--json`: exactly one document on stdout, whatever else wants to print there.
+"""`--json`: exactly one document on stdout, whatever else is printed.
 
-Stray output, this process's or a child's that inherited descriptor 1, goes to stderr for as long as the command works.
+While the command works, other output goes to stderr: that of this process, and of a child that inherited descriptor 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 @contextlib.contextmanager
 def one_document(wanted: bool) -> Iterator[Emit]:
-    """Yield the function that takes the document; it is written when the block ends without an error."""
+    """Yield the function that takes the document, which is written when the block ends without an error."""
     held: list[dict[str, Any]] = []
     if not wanted:
         yield held.append

@@ -20,7 +20,7 @@ WorkspaceOption = Annotated[
         "--workspace",
         "-w",
         metavar="DIR",
-        help="Your workspace. Default: the nearest folder above with .lab/, then ./workspace.",
+        help="Your workspace. Default: the nearest parent folder with .lab/, then ./workspace.",
         show_default=False,
     ),
 ]

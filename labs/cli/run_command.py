@@ -1,4 +1,4 @@
-"""Runs one command line: whatever a command raises becomes one sentence and an exit code here, and nowhere else."""
+"""Runs one command line. Only here does an exception of a command become a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from types import FrameType
 
 from labs.cli import print_error
 from labs.cli.failures import GRADER_FAULT, INTERRUPTED, Failure, explain
-from labs.cli.light_list import listed_lightly
+from labs.cli.fast_list import run_fast_list
+from labs.grading.submission_text import shorten
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run the command and return its exit code; no traceback reaches a person."""
+    """Run the command and return its exit code. The user never sees a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a ★ must not end a grade on an ASCII terminal
+            stream.reconfigure(errors="replace")  # a ★ must not stop a grade on an ASCII terminal
     previous = _terminate_like_an_interrupt()
     try:
-        if listed_lightly(arguments):
+        if run_fast_list(arguments):
             return 0
         from labs.cli.app import app
 
         code = app(args=arguments or ["--help"], prog_name="lab", standalone_mode=False)
-        if code == INTERRUPTED:  # typer turns the interrupt into this code and says nothing
+        if code == INTERRUPTED:  # typer turns the interrupt into this code without a message
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BrokenPipeError:
-        sys.stderr.close()  # `lab list | head`: the reader has gone, and that is no error
+        sys.stderr.close()  # `lab list | head`: the reader is gone, which is no error
         return 0
     except BaseException as error:
         failure = explain(error) or _own_fault(error)
@@ -43,17 +44,19 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _own_fault(error: BaseException) -> Failure:
-    """Nobody's mistake but the lab's: the traceback goes to a file that can be sent to its authors."""
-    with tempfile.NamedTemporaryFile("w", prefix="lab-fault-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        traceback.print_exception(error, file=file)
-    said = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return Failure(
-        f"this is a fault of the lab's own, not yours ({said}). The details are in {file.name}.", GRADER_FAULT
-    )
+    """A bug of the lab: the traceback goes to a file that the user can send to its authors."""
+    what = shorten(f"{type(error).__name__}: {error}".partition("\n")[0], 300)
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="lab-bug-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            traceback.print_exception(error, file=file)
+        details = f"The traceback is in {file.name}; please report it."
+    except OSError as no_file:  # a full or missing temporary folder must not hide the message
+        details = f"Its traceback could not be saved ({no_file.strerror or no_file}). Please report it."
+    return Failure(f"this is a bug in lab, not in your code ({what}). {details}", GRADER_FAULT)
 
 
 def _terminate_like_an_interrupt() -> signal.Handlers | None:
-    """Let SIGTERM unwind as Ctrl-C does, so that a grade ends its child; None outside the main thread, which cannot."""
+    """Make SIGTERM behave like Ctrl-C, so that a grade ends its child. None outside the main thread, which cannot."""
 
     def end(_signum: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -10,7 +10,7 @@ from labs.cli.console import out
 
 
 def show_diff(lines: Sequence[str], indent: str = "  ") -> None:
-    """Print a unified diff, one line each, without wrapping: a diff that wraps cannot be read."""
+    """Print a unified diff line by line, without wrapping: a wrapped diff cannot be read."""
     for line in lines:
         out.print(Text(indent + line, style=_style(line)), soft_wrap=True)
 

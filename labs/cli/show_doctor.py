@@ -1,4 +1,4 @@
-"""`lab doctor` as a person reads it."""
+"""The text output of `lab doctor`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKS = {"ok": ("✓", "good"), "limited": ("–", "warn"), "missing": ("✗", "
 
 
 def show_doctor(conditions: Sequence[Condition]) -> None:
-    """One line a condition; what a missing one means stands below it."""
+    """One line per condition; below a missing one, what that means."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(width=2)
     table.add_column(no_wrap=True)
@@ -33,7 +33,7 @@ def show_doctor(conditions: Sequence[Condition]) -> None:
 def _verdict(conditions: Sequence[Condition]) -> str:
     states = [condition.state for condition in conditions]
     if "missing" in states:
-        return "[bad]Something the lab needs is missing[/]; the lines marked ✗ say what to do."
+        return "[bad]Something that the lab needs is missing[/]; the lines marked ✗ say what to do."
     if "limited" in states:
-        return "[good]Ready.[/] [quiet]Lines marked – say what this machine goes without.[/]"
+        return "[good]Ready.[/] [quiet]Lines marked – say what this machine does not have.[/]"
     return "[good]Ready.[/]"

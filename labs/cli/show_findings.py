@@ -1,4 +1,4 @@
-"""debugkit's report on a learner's copy, as `lab diagnose` and `lab demo` print it."""
+"""debugkit's report on a learner's copy, as `lab diagnose` and `lab demo` print it. Its text is clean already."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.padding import Padding
 from rich.text import Text
 
-from labs.cli.console import out
+from labs.cli.console import out, paragraph, print_hanging
 
 SEVERITY_STYLES = {"error": "bad", "warning": "warn", "info": "quiet"}
+INDENT = "    "
 
 
 def show_findings(report: Mapping[str, Any]) -> None:
-    """What raised, if the observed step did; each finding: code and name, what was measured, where, what to do."""
+    """The exception of the observed step, if any; then each finding: code and name, message, place, fix."""
     findings, failure = report["findings"], report.get("failure")
     if failure:
         _show_failure(failure, len(report["not_examined"]))
     elif not findings:
-        out.print("  [good]debugkit finds nothing.[/] [quiet]What it cannot see, the checks may.[/]\n")
+        out.print("  [good]debugkit finds nothing.[/] [quiet]The checks may still find what it cannot see.[/]\n")
         return
     roots = [finding for finding in findings if not finding.get("caused_by")]
     for finding in roots:
@@ -29,38 +29,38 @@ def show_findings(report: Mapping[str, Any]) -> None:
 
 
 def has_errors(report: Mapping[str, Any]) -> bool:
-    """Whether any finding is an error, or the observed step failed."""
+    """Whether a finding is an error, or the observed step failed."""
     return bool(report.get("failure")) or any(finding["severity"] == "error" for finding in report["findings"])
 
 
 def _show_failure(failure: str, not_examined: int) -> None:
-    out.print(Padding(Text.assemble(("The observed step failed. ", "bad"), failure), (0, 2)))
+    paragraph("The observed step failed.", "bad")
+    print_hanging(INDENT, Text(failure))
     rules = "1 rule was" if not_examined == 1 else f"{not_examined} rules were"
-    out.print(Padding(Text(f"{rules} not examined; mend this and ask again.", style="quiet"), (0, 2)))
+    paragraph(f"{rules} not examined. Fix this and run `lab diagnose` again.", "quiet")
     out.print()
 
 
 def _show(finding: Mapping[str, Any]) -> None:
     style = SEVERITY_STYLES.get(finding["severity"], "")
-    heading = Text.assemble(
-        "  ", (finding["code"], f"bold {style}" if style else "bold"), "  ", (finding["name"], "strong")
-    )
-    out.print(heading)
-    out.print(Padding(Text(finding["message"]), (0, 2, 0, 4)))
+    code = (finding["code"], f"bold {style}" if style else "bold")
+    print_hanging("  ", Text.assemble(code, "  ", (finding["name"], "strong")))
+    print_hanging(INDENT, Text(finding["message"]))
     place = _place(finding["location"])
     if place:
-        out.print(Text(f"    {place}", style="quiet"), soft_wrap=True)
+        print_hanging(INDENT, Text(place, style="quiet"))
     if finding.get("fix"):
-        out.print(Padding(Text.assemble(("fix  ", "quiet"), finding["fix"]), (0, 2, 0, 4)))
+        print_hanging(Text(f"{INDENT}fix  ", style="quiet"), Text(finding["fix"]))
     out.print()
 
 
 def _show_consequences(findings: Sequence[Mapping[str, Any]]) -> None:
-    """What follows from the finding above, a line each: mending that one mends these."""
+    """The findings that the one above explains, in one line: its fix is theirs too."""
     if findings:
         counted = Counter((finding["code"], finding["name"]) for finding in findings)
         names = [f"{code} {name}" + (f" ×{count}" if count > 1 else "") for (code, name), count in counted.items()]
-        out.print(Padding(Text(f"follows from it  {', '.join(names)}", style="quiet"), (0, 2, 1, 4)))
+        print_hanging(Text(f"{INDENT}also explains  ", style="quiet"), Text(", ".join(names), style="quiet"))
+        out.print()
 
 
 def _place(location: Mapping[str, Any] | None) -> str:

@@ -1,63 +1,119 @@
-"""A grade as it comes: a line a check while it runs, then what it means."""
+"""The one renderer of a grade: a line per check while it runs, then the verdict and the feedback.
+
+A grade's text is cleaned when the grade is made. Here it is only laid out: each line begins with our indentation.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from labs.cli.console import OUTCOME_MARKS, mark, next_command, out
+from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging
 from labs.grading.catalog import Lab
 
 if TYPE_CHECKING:
+    from labs.grading.feedback import FeedbackStep
     from labs.grading.grades import CheckResult, Grade
 
 VERDICT_STYLES = {"passed": "good", "failed": "bad", "error": "warn"}
 VERDICT_MARKS = {key: (OUTCOME_MARKS[key][0], style) for key, style in VERDICT_STYLES.items()}
+VERDICT_WORDS = {"passed": "passed", "failed": "not fixed yet", "error": "the grader failed"}
+ROLE_STYLES = {
+    "text": "",
+    "requirement": "strong",
+    "problem": "bad",
+    "expected": "good",
+    "note": "quiet",
+    "command": "command",
+}
+NARROW = 60
+"""Below this width each label has its own line."""
+_LONGEST_REASON = 300
 
 
 @contextlib.contextmanager
 def stream(lab: Lab, quiet: bool) -> Iterator[Callable[[CheckResult], None] | None]:
-    """Yield what to call with each check's result; on a terminal a line below says that the grade still runs."""
+    """Yield the function to call with each check's result. On a terminal a spinner below shows that the grade runs."""
     if quiet:
         yield None
         return
-    out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]\n")
+    out.print()
+    print_hanging("  ", Text(f"{lab.id} · {lab.title}", style="strong"))
+    out.print()
     with out.status("[quiet]grading …[/]", spinner="dots", spinner_style="quiet"):
         yield show_check
 
 
 def show_check(check: CheckResult) -> None:
-    """One line for a check that has just ended."""
-    aside = "not run: the checks above come first" if check.outcome == "not_run" else check.kind
-    out.print(f"  {mark(OUTCOME_MARKS, check.outcome)} {escape(check.title)}  [quiet]{aside}[/]", soft_wrap=True)
-
-
-def show_verdict(grade: Grade, lab: Lab) -> None:
-    """One line for one of several labs."""
-    reason = f"  [quiet]{escape(grade.reason)}[/]" if grade.reason else ""
-    out.print(f"  {mark(VERDICT_MARKS, grade.verdict)} {lab.id}  {escape(lab.title)}{reason}", soft_wrap=True)
+    """One check that has just ended."""
+    aside = "not run: a check above failed" if check.outcome == "not_run" else check.kind
+    prefix = Text.assemble("  ", mark(OUTCOME_MARKS, check.outcome), " ")
+    print_hanging(prefix, Text.assemble(check.title, "  ", (aside, "quiet")))
 
 
 def show_grade(grade: Grade, lab: Lab) -> None:
-    """The verdict, and for a refusal the ladder from the symptom to the next instrument."""
-    from labs.grading.feedback import rungs
+    """The verdict, and for a refusal the steps from the symptom to the next measurement."""
+    from labs.grading.feedback import feedback_steps
 
-    word = {"passed": "passed", "failed": "not mended yet", "error": "the grader failed"}[grade.verdict]
-    style = VERDICT_STYLES[grade.verdict]
-    out.print(f"\n  {mark(VERDICT_MARKS, grade.verdict)} [{style}]{word}[/]  [quiet]{grade.seconds:.1f} s[/]\n")
-    ladder = Table(box=None, show_header=False, padding=(0, 1))
-    ladder.add_column(style="quiet", no_wrap=True, justify="right")
-    ladder.add_column(overflow="fold")
-    for rung in rungs(grade, lab):
-        ladder.add_row(f" {rung.label}", Text(rung.text, style=rung.style))
-    if ladder.row_count:
-        out.print(ladder)
+    facts = " · ".join([*_count(grade), f"{grade.seconds:.1f} s"])
+    verdict = (VERDICT_WORDS[grade.verdict], VERDICT_STYLES[grade.verdict])
+    if _ran(grade):
+        out.print()
+    head = Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), " ")
+    print_hanging(head, Text.assemble(verdict, "  ", (facts, "quiet")))
+    out.print()
+    _show_steps(feedback_steps(grade, lab))
     if grade.verdict == "passed":
         next_command(f"lab solution {lab.id}", "compare with the shipped solution")
         next_command("lab list", "choose another")
-    out.print()
+        out.print()
+
+
+def show_verdict(grade: Grade, lab: Lab) -> None:
+    """One of several labs: the verdict, and below it the first line of the reason."""
+    from labs.grading.submission_text import shorten
+
+    print_hanging(Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), f" {lab.id}  "), Text(lab.title))
+    if grade.reason:
+        print_hanging(" " * 8, Text(shorten(grade.reason.partition("\n")[0], _LONGEST_REASON), style="quiet"))
+
+
+def show_total(grades: Sequence[Grade]) -> None:
+    """How many of several labs passed."""
+    passed = sum(grade.passed for grade in grades)
+    style = "good" if passed == len(grades) else "bad"
+    out.print(Text.assemble("\n  ", (f"{passed} of {len(grades)} labs passed", style), "\n"))
+
+
+def _count(grade: Grade) -> list[str]:
+    failed = len(grade.failed_checks)
+    noun = "check" if len(grade.checks) == 1 else "checks"
+    if grade.verdict == "passed":
+        return [f"{len(grade.checks)} {noun}"]
+    if grade.verdict == "failed":
+        return [f"{failed} of {len(grade.checks)} {noun} failed" if _ran(grade) else "no check ran"]
+    return []
+
+
+def _ran(grade: Grade) -> bool:
+    return any(check.outcome != "not_run" for check in grade.checks)
+
+
+def _show_steps(steps: Sequence[FeedbackStep]) -> None:
+    narrow = out.width < NARROW
+    indent = "    " if narrow else " " * (4 + max((len(step.label) for step in steps), default=0))
+    for step in steps:
+        head: Text | str = Text(f"{step.label.rjust(len(indent) - 2)}  ", style="quiet")
+        if narrow:
+            out.print(Text(f"  {step.label}", style="quiet"))
+            head = indent
+        body = Text(step.text, style=ROLE_STYLES[step.role])
+        if step.role == "command":  # never wrapped by us: a copied command must stay one line
+            out.print(Text.assemble(head, body), soft_wrap=True)
+        else:
+            print_hanging(head, body)
+    if steps:
+        out.print()

@@ -1,4 +1,4 @@
-"""`lab list` as a person reads it, and as a script does."""
+"""The output of `lab list`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.text import Text
 from labs.cli.console import STATUS_MARKS, next_command, out
 from labs.grading.catalog import Lab
 from labs.learner.progress import Progress
-from labs.learner.standing import standing
+from labs.learner.status import learner_status
 
 BESIDE = 36
-"""Columns that number, stars, loudness and minutes take beside the title."""
+"""Columns for number, stars, loudness and minutes beside the title."""
 NARROW = 60
-"""Below this width the columns beside the title are dropped."""
+"""Below this width those columns are left out."""
 
 
 def list_document(labs: Sequence[Lab], progress: Progress) -> dict[str, Any]:
@@ -30,12 +30,12 @@ def list_document(labs: Sequence[Lab], progress: Progress) -> dict[str, Any]:
 
 
 def show_list(labs: Sequence[Lab], progress: Progress) -> None:
-    """One line a lab, by chapter, and what to do next."""
-    standing_now = standing(progress, labs)
+    """One line per lab, by chapter, and what to do next."""
+    status = learner_status(progress, labs)
     passed = sum(progress.status(lab.id) == "passed" for lab in labs)
     out.print()
     out.print(f"  [strong]VLA Debugging Lab[/]  [quiet]{passed} of {len(labs)} passed[/]")
-    out.print(f"  [quiet]level {standing_now.level}, {standing_now.level_name} · {standing_now.xp} XP[/]")
+    out.print(f"  [quiet]level {status.level}, {status.level_name} · {status.xp} XP[/]")
     title_width = max((len(lab.title) for lab in labs), default=0)
     for chapter, members in groupby(labs, key=lambda lab: lab.chapter):
         out.print(f"\n  [quiet]{chapter}[/]")
@@ -43,9 +43,7 @@ def show_list(labs: Sequence[Lab], progress: Progress) -> None:
     out.print(f"\n  [quiet]{_legend()}[/]")
     upcoming = _next(labs, progress)
     if upcoming is not None:
-        verb, why = (
-            ("grade", "you are in it") if progress.status(upcoming.id) == "started" else ("start", upcoming.title)
-        )
+        verb, why = ("grade", "in progress") if progress.status(upcoming.id) == "started" else ("start", upcoming.title)
         next_command(f"lab {verb} {upcoming.id}", why)
     out.print()
 
@@ -55,7 +53,7 @@ def _table(labs: Sequence[Lab], progress: Progress, title_width: int) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True, expand=False)
     table.add_column(width=1)
     table.add_column(no_wrap=True)
-    # One width for every chapter, so that the columns line up down the page.
+    # One width for every chapter, so that the columns line up.
     table.add_column(width=min(title_width, out.width - BESIDE) if wide else None)
     for lab in labs:
         sign, style = STATUS_MARKS[progress.status(lab.id)]
@@ -78,7 +76,7 @@ def _legend() -> str:
 
 
 def _next(labs: Sequence[Lab], progress: Progress) -> Lab | None:
-    """A lab in progress, else the first new one; the order of the curriculum decides."""
+    """The first lab in progress, else the first new one, in the order of the curriculum."""
     for status in ("started", "new"):
         for lab in labs:
             if progress.status(lab.id) == status:

@@ -1,4 +1,4 @@
-"""`lab progress` as a person reads it."""
+"""The text output of `lab progress`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rich.text import Text
 from labs.cli.console import STATUS_MARKS, next_command, out
 from labs.grading.catalog import Lab
 from labs.learner.progress import LabProgress, Progress
-from labs.learner.standing import Standing, standing, xp_for
+from labs.learner.status import LearnerStatus, learner_status, xp_for
 
 BAR_WIDTH = 24
 
 
 def show_progress(labs: Sequence[Lab], progress: Progress) -> None:
-    """Level, what was done in each lab, and achievements."""
-    now = standing(progress, labs)
+    """The level, one line per started lab, and the achievements."""
+    now = learner_status(progress, labs)
     out.print()
     out.print(f"  [strong]level {now.level}, {now.level_name}[/]  {_bar(now)}  [quiet]{_ahead(now)}[/]")
     touched = [lab for lab in labs if lab.id in progress.labs]
@@ -33,7 +33,7 @@ def show_progress(labs: Sequence[Lab], progress: Progress) -> None:
         ("lab", "left"),
         ("grades", "right"),
         ("hints", "right"),
-        ("took", "right"),
+        ("time", "right"),
         ("XP", "right"),
     ):
         table.add_column(heading, justify=justify, no_wrap=heading != "lab")  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def show_progress(labs: Sequence[Lab], progress: Progress) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the largest unit that says enough."""
+    """Seconds in a suitable unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
@@ -64,7 +64,7 @@ def _row(lab: Lab, done: LabProgress) -> list[Text]:
     earned = xp_for(lab, done)
     return [
         Text(f" {sign} {lab.id}", style=style),
-        Text(lab.title, no_wrap=True, overflow="ellipsis"),  # a narrow terminal keeps a lab on its line
+        Text(lab.title, no_wrap=True, overflow="ellipsis"),  # one line per lab on a narrow terminal too
         Text(str(done.grades)),
         Text(str(done.hints)),
         Text(took),
@@ -72,11 +72,11 @@ def _row(lab: Lab, done: LabProgress) -> list[Text]:
     ]
 
 
-def _bar(now: Standing) -> str:
+def _bar(now: LearnerStatus) -> str:
     share = 1.0 if now.next_level_at is None else (now.xp - now.level_floor) / (now.next_level_at - now.level_floor)
     full = int(share * BAR_WIDTH)
     return f"[good]{'━' * full}[/][quiet]{'━' * (BAR_WIDTH - full)}[/]"
 
 
-def _ahead(now: Standing) -> str:
+def _ahead(now: LearnerStatus) -> str:
     return f"{now.xp} XP" if now.next_level_at is None else f"{now.xp} of {now.next_level_at} XP"

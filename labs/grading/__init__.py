@@ -1,4 +1,4 @@
-"""The grader: runs a learner's code in a sandboxed child process and judges what comes back in its own.
+"""The grader: runs a learner's code in a sandboxed child process and judges the results in its own.
 
 For a lab's checks.py (pytest functions with the fixtures `submission`, `rng`, `seed`):
 
@@ -16,13 +16,12 @@ For a lab's checks.py (pytest functions with the fixtures `submission`, `rng`, `
 
 `expect(x, "name")`: close_to, equals, below, above, at_most, at_least, between, finite, is_true, is_false, one_of,
 contains, has_shape, differs_from. `rng`: normal, uniform, integers, integer, permutation, boolean, choice, seed.
-`facts(tensor)`: stride, requires_grad, is_leaf, storage, device, type_name, grad_fn, as they were in the child.
+`facts(tensor)`: stride, requires_grad, is_leaf, storage, device, type_name, grad_fn, as they were in the child process.
 
 For programs: `grade(lab, folder_or_files, seed=, all_checks=, on_check=, server=, outcome_seed=) -> Grade`,
 `declared_by(lab)`, `ForkServer()` (a context manager to pass as `server`), `diagnose(lab, folder)`,
 `run_symptom(lab, folder, stream)`, `json_document(grades)`, `junit(grades)`, `gradescope(grades)`,
-`exit_code(grades)`, `render(grade, lab)`, `plain_text(grade, lab)`,
-`protections()` (for `lab doctor`).
+`exit_code(grades)`, `feedback_steps(grade, lab)`, `protections()`.
 
 Everything is imported on first use: `labs.grading.catalog` needs neither torch nor pytest.
 """
@@ -46,16 +45,16 @@ _HOME = {
     "SubmissionFileError": "errors",
     "SubmissionFailure": "errors",
     "GradingError": "errors",
-    "PersonError": "errors",
+    "UsageError": "errors",
     "MissingExtraError": "errors",
     "SandboxError": "errors",
     "CheckError": "errors",
     "grade": "grader",
     "declared_by": "runner",
     "Declared": "declarations",
-    "diagnose": "consultation",
-    "run_symptom": "consultation",
-    "SymptomRun": "consultation",
+    "diagnose": "queries",
+    "run_symptom": "queries",
+    "SymptomRun": "queries",
     "ForkServer": "sandbox.fork_server",
     "json_document": "documents",
     "junit": "documents",
@@ -63,8 +62,8 @@ _HOME = {
     "exit_code": "documents",
     "Protection": "sandbox.protections",
     "protections": "sandbox.protections",
-    "render": "feedback",
-    "plain_text": "feedback",
+    "FeedbackStep": "feedback",
+    "feedback_steps": "feedback",
     "Grade": "grades",
     "CheckResult": "grades",
 }

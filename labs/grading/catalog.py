@@ -1,7 +1,7 @@
-"""The catalog: which labs there are, read from each lab's `lab.toml`.
+"""The catalog of all labs, read from each `lab.toml`.
 
-Imported by `lab list`, so it needs neither torch nor transformers. `msgspec` decodes and validates in one go: a key
-that is misspelt, missing or of the wrong type is an error that names it.
+`lab list` imports this, so it needs neither torch nor transformers. `msgspec` decodes and validates: a key that is
+misspelt, missing or of the wrong type is an error that names the key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-# An author's own collection, and fixture labs, live elsewhere: `<root>/labNN_slug` beside `<root>/../solutions`.
+# Another collection, such as the tests' fixture labs, has the same layout: `<root>/labNN_slug`, `<root>/../solutions`.
 LABS_ROOT = Path(os.environ.get("VLA_LABS_ROOT") or Path(__file__).parents[1]).resolve()
 SOLUTIONS_ROOT = LABS_ROOT.parent / "solutions"
 
@@ -36,39 +36,39 @@ _Url = Annotated[str, msgspec.Meta(pattern=r"^https://")]
 
 
 class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The documented case a lab re-creates."""
+    """The documented case that a lab reproduces."""
 
     bug: str
     """What went wrong there, in one sentence."""
     project: str
-    """The project whose people met it, as `owner/name`."""
+    """The project in which it happened, as `owner/name`."""
     urls: tuple[_Url, ...]
     """The commits, issues or pull requests where it is documented; the first one is the main source."""
     general_pytorch: bool = False
-    """True where the case is general PyTorch work rather than a VLA; the lesson then says so."""
+    """True if the case is general PyTorch and not from a VLA; the lesson then mentions it."""
 
 
 class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One lab, as its `lab.toml` states it."""
+    """One lab, as declared in its `lab.toml`."""
 
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{2}$")]
     """Two digits; the tens digit is the chapter."""
     slug: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
     """The fault's name; with the id it is the folder: `lab03_silent_broadcast`."""
     title: str
-    """What a learner reads in `lab list`. It names the symptom's world, not the fault."""
+    """The title in `lab list`. It describes the symptom, not the fault."""
     chapter: Chapter
     """One of the ten chapters."""
     difficulty: Annotated[int, msgspec.Meta(ge=1, le=3)]
     """Stars, 1 to 3."""
     minutes: Annotated[int, msgspec.Meta(ge=5, le=120)]
-    """How long a learner takes, honestly."""
+    """How long a learner takes."""
     loudness: Literal["loud", "silent"]
     """`loud` if it raises, `silent` if it only goes wrong."""
     symptom: str
-    """What a person sees, without saying why."""
+    """What the user sees, without the reason."""
     prerequisites: tuple[str, ...] = ()
-    """Ids of labs that teach what this one assumes."""
+    """Ids of labs that teach what this lab requires."""
     editable: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("policy.py",)
     """The files a learner edits."""
     timeout_s: _Seconds = 60
@@ -108,11 +108,11 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class CatalogError(Exception):
-    """A lab's metadata is not valid; the message says which file and what is wrong."""
+    """A lab's metadata is not valid; the message names the file and the problem."""
 
 
 class UnknownLabError(Exception):
-    """There is no lab of that number; the message lists what there is."""
+    """There is no lab of that number; the message lists the labs."""
 
 
 def load(folder: Path) -> Lab:
@@ -132,12 +132,12 @@ def load(folder: Path) -> Lab:
 @functools.cache
 def all_labs() -> tuple[Lab, ...]:
     """Every lab, in the order of the curriculum. Raises CatalogError."""
-    # A folder without lab.toml is not a lab yet: while it is being written, the others stay usable.
+    # A folder without lab.toml is a lab that is still being written; the others stay usable.
     return tuple(load(path.parent) for path in sorted(LABS_ROOT.glob("lab[0-9][0-9]_*/lab.toml")))
 
 
 def find(number: str) -> Lab:
-    """The lab a person means by `3`, `03`, `lab03` or `silent_broadcast`. Raises UnknownLabError."""
+    """The lab named by `3`, `03`, `lab03` or `silent_broadcast`. Raises UnknownLabError."""
     wanted = number.lower().removeprefix("lab")
     for lab in all_labs():
         if wanted in (lab.name, lab.slug, lab.name.removeprefix("lab")) or (
@@ -152,8 +152,8 @@ def find(number: str) -> Lab:
 
 
 def _nearest(wanted: str) -> Lab | None:
-    """The lab whose slug is nearly what was written, or holds it: `silent_broadcats`, `broadcast`."""
-    from difflib import get_close_matches  # only a mistyped name pays for it
+    """The lab whose slug is similar to the given name, or contains it: `silent_broadcats`, `broadcast`."""
+    from difflib import get_close_matches  # imported only for a mistyped name
 
     slugs = {lab.slug: lab for lab in all_labs()}
     holding = [slug for slug in slugs if len(wanted) >= 4 and wanted in slug]

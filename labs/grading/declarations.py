@@ -1,7 +1,7 @@
 """`@check` and `@wrong_fix`: what a lab's checks.py declares.
 
-Both only describe and register; nothing runs. The registry is keyed by module, so the grader knows which checks
-*should* run: a misnamed or shadowed one is noticed instead of silently missing.
+Both only describe and register; nothing runs. The registry is keyed by module and tells the grader which checks must
+run, so a misnamed or shadowed check is an error and not silently missing.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class WrongFix:
     recognise: Recogniser
 
     def sentence(self, evidence: Evidence) -> str | None:
-        """What to tell the learner if this is what they did, else None.
+        """The sentence for the learner if they made this wrong fix, else None.
 
-        Data of a shape the recogniser did not expect is simply not this wrong fix.
+        Data of an unexpected shape means that it is not this wrong fix.
         """
         try:
             answer = self.recognise(evidence)
@@ -57,13 +57,13 @@ class WrongFix:
 
 @dataclass(frozen=True)
 class Declared:
-    """All that one checks.py declares, in its order."""
+    """Everything that one checks.py declares, in order."""
 
     checks: tuple[Check, ...]
     wrong_fixes: tuple[WrongFix, ...]
 
     def recognise(self, evidence: Evidence) -> tuple[WrongFix, str] | None:
-        """The first wrong fix that the measured data show, with its sentence."""
+        """The first wrong fix that the measured data shows, with its sentence."""
         for wrong in self.wrong_fixes:
             sentence = wrong.sentence(evidence)
             if sentence is not None:
@@ -78,8 +78,8 @@ _wrong_fixes: dict[str, list[WrongFix]] = {}
 def check(*, kind: Kind, title: str, property: str, instrument: str) -> Callable[[_F], _F]:
     """Declare a pytest function as a check.
 
-    `title` is what a learner sees beside the tick; `property` the sentence that must hold of any correct fix;
-    `instrument` the debugkit call to use next, which runs as printed.
+    `title` is shown beside the check mark. `property` is a sentence that must hold for any correct fix. `instrument` is
+    the debugkit call to use next, which runs as printed.
     """
     for name, value in (("title", title), ("property", property), ("instrument", instrument)):
         if not isinstance(value, str) or not value.strip():
@@ -112,7 +112,7 @@ def wrong_fix(name: str, *, says: str) -> Callable[[Recogniser], Recogniser]:
 
 
 def declared_in(module: str) -> Declared:
-    """What the module of that name declared. Raises CheckError where two checks share a name."""
+    """What the module of that name declared. Raises CheckError if two checks have the same name."""
     checks = _checks.get(module, [])
     names = [one.id for one in checks]
     for name in names:
@@ -122,6 +122,6 @@ def declared_in(module: str) -> Declared:
 
 
 def forget(module: str) -> None:
-    """Drop what a module declared, before it is imported afresh."""
+    """Drop what a module declared, before it is imported again."""
     _checks.pop(module, None)
     _wrong_fixes.pop(module, None)

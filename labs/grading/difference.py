@@ -1,4 +1,4 @@
-"""How two values differ, in words: the shape, the largest difference, the first place that differs. Pure."""
+"""How two values differ, in words: the shape, the largest difference, the first place that differs. A pure function."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from labs.grading.submission_text import shorten
+
 
 def difference(
     measured: Any, expected: Any, *, rtol: float, atol: float, same_dtype: bool = False, where: str = ""
 ) -> str | None:
-    """A phrase that completes "the result …", or None where the two agree.
+    """A phrase that completes "the result …", or None if the two agree.
 
     NaN agrees with nothing but NaN, infinities only with themselves. Never raises, whatever `measured` is.
     """
@@ -43,7 +45,7 @@ def difference(
 
 
 def describe(value: Any) -> str:
-    """A value in a few words: a tensor by its form, a long text by its beginning."""
+    """A value in a few words: a tensor by its dtype and shape, a long text by its beginning."""
     if isinstance(value, torch.Tensor):
         if value.dim() == 0:
             return describe(value.item())
@@ -53,11 +55,10 @@ def describe(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, (str, int)):
-        text = repr(value)
-        return text if len(text) <= 80 else text[:77] + "…"
+        return shorten(repr(value), 80)
     if isinstance(value, (dict, list, tuple)):
         return f"a {type(value).__name__} of {len(value)}"
-    return str(value)[:80]
+    return shorten(str(value), 80)
 
 
 def _tensors(
@@ -107,7 +108,7 @@ def _dicts(
     extra = [key for key in measured if key not in expected]
     if missing or extra:
         parts = [f"lacks {missing[0]!r}"] if missing else []
-        parts += [f"has {str(extra[0])[:60]!r} too many"] if extra else []
+        parts += [f"has {shorten(repr(extra[0]), 60)} too many"] if extra else []
         return " and ".join(parts) + at
     for key, item in expected.items():
         inner = f"{where}[{key!r}]"

@@ -1,19 +1,17 @@
-"""A class's grades as documents for other programs: JSON, JUnit XML, Gradescope."""
+"""Grades as documents for other programs: JSON, JUnit XML, Gradescope."""
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labs.grading.grades import SCHEMA, CheckResult, Grade
-
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+from labs.grading.submission_text import hanging
 
 
 def json_document(grades: Iterable[Grade]) -> dict[str, Any]:
-    """The one document `lab grade --json` prints."""
+    """The one document that `lab grade --json` prints."""
     return {"schema": SCHEMA, "labs": [grade.to_json() for grade in grades]}
 
 
@@ -26,12 +24,11 @@ def exit_code(grades: Iterable[Grade]) -> int:
 
 
 def junit(grades: Sequence[Grade]) -> str:
-    """A JUnit XML document: a suite per lab, a case per check. A check that did not run is `skipped`."""
+    """A JUnit XML document: one suite per lab, one case per check. A check that did not run is `skipped`."""
     root = ElementTree.Element("testsuites", name="lab grade")
     for grade in grades:
         outcomes = [check.outcome for check in grade.checks]
-        # Without a check that failed, the grade itself is the case: a file that cannot be read must not look like
-        # a success.
+        # If no check failed, the grade itself becomes a case: a file that cannot be read must not look like a success.
         whole = grade.verdict != "passed" and not {"failed", "error"} & set(outcomes)
         suite = ElementTree.SubElement(
             root,
@@ -52,7 +49,7 @@ def junit(grades: Sequence[Grade]) -> str:
 
 
 def gradescope(grades: Sequence[Grade], points_per_lab: float = 10.0) -> dict[str, Any]:
-    """Gradescope's results.json: a lab's points are all or nothing, as its verdict is; its checks are shown inside it.
+    """Gradescope's results.json. A lab's points are all or nothing, like its verdict; its checks are in its output.
 
     Source: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
     """
@@ -67,7 +64,7 @@ def gradescope(grades: Sequence[Grade], points_per_lab: float = 10.0) -> dict[st
                 "score": points_per_lab if grade.passed else 0.0,
                 "max_score": points_per_lab,
                 "status": "passed" if grade.passed else "failed",
-                "output": "\n".join([grade.reason or "All checks hold.", *map(_line, grade.checks)]),
+                "output": "\n".join([_indented(grade.reason or "All checks passed."), *map(_line, grade.checks)]),
                 "visibility": "visible",
             }
             for grade in grades
@@ -79,8 +76,12 @@ def _case(suite: ElementTree.Element, classname: str, name: str, outcome: str, m
     case = ElementTree.SubElement(suite, "testcase", classname=classname, name=name)
     tags = {"failed": "failure", "error": "error", "not_run": "skipped"}
     if outcome in tags:
-        ElementTree.SubElement(case, tags[outcome], message=_NOT_XML.sub("\ufffd", message))
+        ElementTree.SubElement(case, tags[outcome], message=message)
 
 
 def _line(check: CheckResult) -> str:
-    return f"[{check.outcome}] {check.title}" + (f": {check.message}" if check.message else "")
+    return _indented(f"[{check.outcome}] {check.title}" + (f": {check.message}" if check.message else ""))
+
+
+def _indented(text: str) -> str:
+    return hanging(text, "    ")

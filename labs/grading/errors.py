@@ -1,41 +1,44 @@
-"""What can go wrong, as types: a person's mistake, the submission's doing, or the grader's own fault.
+"""What can go wrong, as types: a mistake of the user, a failure of the submission, or a fault of the grader.
 
-Every message is one sentence for a person: what happened, what was expected, what to do now. The three families
-decide the verdict, so nothing else in the grader has to guess: `PersonError` is said and stops the command,
-`SubmissionFailure` is `failed`, `SandboxError` is `error`.
+Every message is one sentence: what happened, what was expected, what to do now. The type decides the verdict:
+`UsageError` stops the command, `SubmissionFailure` is `failed`, `SandboxError` and `CheckError` are `error`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labs.grading.submission_text import shorten
+
+_LONGEST_RAISED, _LONGEST_CODE = 1500, 120
+
 
 class GradingError(Exception):
-    """Base of everything the grader raises on purpose."""
+    """Base of everything that the grader raises on purpose. The message may quote the submission, as it is."""
 
 
-class PersonError(GradingError):
-    """A mistake at the command line or in the set-up; nothing was graded."""
+class UsageError(GradingError):
+    """A mistake on the command line or in the installation; nothing was graded."""
 
 
-class MissingExtraError(PersonError):
+class MissingExtraError(UsageError):
     """The lab needs an optional dependency that is not installed."""
 
 
 class SandboxError(GradingError):
-    """The grader could not do its own work: no process, no disk, no answer from its own supervisor."""
+    """The grader could not do its work: no process, no disk, no reply from its own supervisor."""
 
 
 class CheckError(GradingError):
-    """A lab's checks.py or probe.py is at fault, not the submission."""
+    """A lab's checks.py or probe.py is wrong, not the submission."""
 
 
 class SubmissionFailure(GradingError):  # noqa: N818 (a failure is a result, not an error)
-    """Something the submission did; always a `failed`, never an `error`."""
+    """Something that the submission did. The verdict is `failed`, never `error`."""
 
 
 class SubmissionFileError(SubmissionFailure):
-    """A submitted file cannot be read as what it should be."""
+    """A submitted file cannot be graded."""
 
 
 class MissingFileError(SubmissionFileError):
@@ -43,7 +46,7 @@ class MissingFileError(SubmissionFileError):
 
 
 class SymlinkError(SubmissionFileError):
-    """An editable file is a link, so what would be graded is somewhere else."""
+    """An editable file is a link, so the graded file would be somewhere else."""
 
 
 class TooBigError(SubmissionFileError):
@@ -69,7 +72,7 @@ class TraceLine:
 
 
 class SubmissionRaisedError(SubmissionFailure):
-    """The submission's code raised; the child goes on living.
+    """The submission's code raised; the child is still alive.
 
     `type_name` is the exception's class name, `text` its message, `trace` the frames in the learner's files,
     outermost first.
@@ -79,9 +82,10 @@ class SubmissionRaisedError(SubmissionFailure):
         self.type_name = type_name
         self.text = text
         self.trace = trace
-        place = f" ({trace[-1].file}, line {trace[-1].line}: {trace[-1].code})" if trace else ""
-        super().__init__(f"{what} raised {type_name}: {text}{place}")
+        last = trace[-1] if trace else None
+        place = f" ({last.file}, line {last.line}: {shorten(last.code, _LONGEST_CODE)})" if last is not None else ""
+        super().__init__(f"{what} raised {type_name}: {shorten(text, _LONGEST_RAISED)}{place}")
 
 
 class SubmissionDiedError(SubmissionFailure):
-    """The child is gone, or was ended because of what it did; nothing more can be asked of it."""
+    """The child ended, or was stopped because of what it did. It cannot answer any more requests."""

@@ -1,7 +1,7 @@
-"""`expect(measured).close_to(expected)`: a comparison that explains itself.
+"""`expect(measured).close_to(expected)`: comparisons that explain themselves.
 
-Every method fills in what was measured and what was expected for the feedback, whether it holds or not, and accepts any
-nonsense as `measured`: a wrong type is a failed expectation, never a crash of the check.
+Every method records what was measured and what was expected for the feedback, whether it holds or not. `measured` may
+be anything: a wrong type is a failed expectation, never a crash of the check.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from labs.grading.grades import plain
 
 @dataclass
 class CheckRecord:
-    """What the running check has measured so far; the last expectation is the one shown."""
+    """What the running check has measured so far. The last expectation is shown."""
 
     measured: Any = None
     expected: Any = None
@@ -30,16 +30,16 @@ current_record: ContextVar[CheckRecord | None] = ContextVar("current_record", de
 
 
 class ExpectationError(AssertionError):
-    """An expectation that does not hold; the message is for the learner."""
+    """An expectation does not hold; the message is for the learner."""
 
 
 def expect(measured: Any, what: str = "") -> Expectation:
-    """Begin a comparison. `what` names the measured thing, in the message ("the loss") and in the evidence."""
+    """Start a comparison. `what` names the measured value in the message ("the loss") and in the evidence."""
     return Expectation(measured, what)
 
 
 class Expectation:
-    """One measured value, waiting to be compared. Every method returns itself, so that they chain."""
+    """One measured value. Every method returns the object itself, so that calls can be chained."""
 
     def __init__(self, measured: Any, what: str) -> None:
         self._measured = measured
@@ -110,15 +110,15 @@ class Expectation:
         return self._judge(list(shape), fault, measured=list(found))
 
     def differs_from(self, other: Any, *, rtol: float = 1e-5, atol: float = 1e-6) -> Expectation:
-        """A tensor or number of the other's form, whose values differ by more than the tolerance; NaN is no value."""
+        """A tensor or number of the same shape whose values differ by more than the tolerance. NaN does not count."""
         values, fault = _numbers(self._measured)
         form, _ = _numbers(other)
         if fault is None and values.shape != form.shape:
             fault = f"has shape {list(values.shape)}, not {list(form.shape)}"
         if fault is None and bool(values.isnan().any()):
-            fault = "has NaN in it, which differs from everything"
+            fault = "has NaN in it, which differs from every value"
         if fault is None and difference(self._measured, other, rtol=rtol, atol=atol) is None:
-            fault = f"is the same as {describe(other)}, and should differ"
+            fault = f"is equal to {describe(other)}, but should differ"
         return self._judge("a different value", fault)
 
     def _bounded(self, wanted: str, holds: Any) -> Expectation:
@@ -138,7 +138,7 @@ class Expectation:
             record.measured = plain(self._measured) if measured is None else measured
             record.expected = expected
         if fault is not None:
-            # A name may be a sentence of its own, "the tower moves," rather than a thing.
+            # A name may be a clause, "the tower moves,", instead of a noun.
             is_sentence = self._what.endswith((",", ":"))
             raise ExpectationError(f"{self._what[:-1]}: this {fault}." if is_sentence else f"{self._what} {fault}.")
         return self
@@ -152,7 +152,7 @@ def _numbers(value: Any) -> tuple[torch.Tensor, str | None]:
         try:
             return torch.tensor(float(value), dtype=torch.float64), None
         except OverflowError:
-            return torch.empty(0), "is an integer too large to be a measurement"
+            return torch.empty(0), "is an integer that is too large for a measurement"
     if isinstance(value, (list, tuple)) and value and all(type(item) in (int, float) for item in value):
         return torch.tensor([float(item) for item in value], dtype=torch.float64), None
     return torch.empty(0), f"is {describe(value)}, not a number"

@@ -1,4 +1,4 @@
-"""Whether what a lab needs is installed, asked before anything is started."""
+"""Checks that the packages of a lab are installed, before anything is started."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MODULES = {
     "hydra": ("hydra",),
     "accelerate": ("accelerate",),
 }
-"""The import names behind an extra; a name that is not here is itself an import name."""
+"""The import names of each extra; any other name is an import name itself."""
 
 
 def missing_modules(lab: Lab) -> tuple[str, ...]:
-    """Import names the lab needs and that are not installed."""
+    """Import names that the lab needs and that are not installed."""
     wanted = [module for extra in ("labs", *lab.extras) for module in _MODULES.get(extra, (extra,))]
     return tuple(name for name in dict.fromkeys(wanted) if importlib.util.find_spec(name) is None)
 

@@ -1,159 +1,124 @@
-"""What a learner reads after `lab grade`: a ladder from the symptom to the next instrument, never a check's source.
+"""The feedback after `lab grade`: steps from the symptom to the next measurement, never the source of a check.
 
-The rungs are made once, as data; `plain_text` and `render` (rich) only lay them out. Text that came from the
-submission is stripped of control characters first: it must not be able to draw a tick.
+The steps are data. `labs.cli.show_grade` prints them, and nothing else does.
 """
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from labs.grading.catalog import Lab
 from labs.grading.grades import CheckResult, Grade
+from labs.grading.submission_text import shorten
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
-_MARKS = {"passed": "✓", "failed": "✗", "error": "!", "not_run": "·"}
-_STYLES = {"passed": "green", "failed": "red", "error": "yellow", "not_run": "dim"}
-# C0 and C1 controls but newline, and the marks that reorder text.
-_UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_WIDTH = 100
+Role = Literal["text", "requirement", "problem", "expected", "note", "command"]
+_LONGEST_VALUE = 300
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One labelled step of the ladder."""
+class FeedbackStep:
+    """One labelled step. `role` says what the text is; a `command` is printed on one line, to be copied."""
 
     label: str
     text: str
-    style: str = ""
+    role: Role = "text"
 
 
-def rungs(grade: Grade, lab: Lab) -> tuple[Rung, ...]:
-    """What to say, in order; empty for a pass."""
+def feedback_steps(grade: Grade, lab: Lab) -> tuple[FeedbackStep, ...]:
+    """The steps in order; none for a pass."""
     if grade.verdict == "passed":
         return ()
     if grade.verdict == "error":
         return (
-            Rung("The grader failed", clean(grade.reason or "It does not know why."), "yellow"),
-            Rung("What to do", "This is not your code's fault. `lab doctor` says what this machine lacks."),
+            FeedbackStep("Problem", grade.reason or "The grader gave no reason.", "problem"),
+            FeedbackStep("What to do", f"Your code is not the cause. {_WHAT_TO_DO}"),
         )
+    stuck = FeedbackStep("Stuck?", f"lab hint {lab.id}", "command")
     failed = grade.failed_checks[0] if grade.failed_checks else None
     if failed is None and grade.recognised_wrong_fix is None:
-        # Nothing ran, as with a syntax error: neither the symptom nor the seed has a part in it.
-        return (Rung("What happened", clean(grade.reason or ""), "red"), Rung("Stuck?", f"lab hint {lab.id}", "cyan"))
-    # Where a silent lab's code raises, it is the learner's edit that raises: the lab's own symptom would mislead.
+        # Nothing ran, for example after a syntax error: the symptom and the seed have no part in it.
+        return (FeedbackStep("What happened", grade.reason or "", "problem"), stuck)
+    # If a silent lab's code raises, the learner's edit is the reason, and the lab's symptom would mislead.
     broken = failed if failed is not None and failed.raised and lab.loudness == "silent" else None
-    found = [Rung("Symptom", lab.symptom)]
+    steps = [FeedbackStep("Symptom", lab.symptom)]
     if broken is not None:
-        found = [Rung("Your code raised", clean(broken.message), "red")]
+        steps = [FeedbackStep("What happened", broken.message, "problem")]
     if failed is not None:
-        found += [Rung("Does not hold", failed.property, "bold")]
+        steps += [FeedbackStep("Requirement", failed.property, "requirement")]
     if grade.recognised_wrong_fix is not None:
-        found += [Rung("What happened", clean(grade.reason or ""), "red")]
+        steps += [FeedbackStep("What happened", grade.reason or "", "problem")]
     if failed is not None and broken is None:
-        found += _measurements(failed)
-    again = f"`lab grade {lab.id} --seed {grade.seed}` repeats this grade exactly"
-    found += [Rung("Seed", f"{grade.seed} ({again})", "dim")]
+        steps += _measurements(failed)
+    repeat = f"{grade.seed}: `lab grade {lab.id} --seed {grade.seed}` repeats this grade exactly"
+    steps += [FeedbackStep("Seed", repeat, "note")]
     if failed is not None:
-        found += _instrument(failed, lab)
-    return (*found, Rung("Stuck?", f"lab hint {lab.id}", "cyan"))
+        steps += _instrument(failed, lab)
+    return (*steps, stuck)
 
 
-def _instrument(failed: CheckResult, lab: Lab) -> list[Rung]:
-    """What to measure with: a command that runs as printed, and the call that does it in a project of one's own."""
+_WHAT_TO_DO = "`lab doctor` checks this machine. If it finds nothing, please report this as a bug of the lab."
+
+
+def _instrument(failed: CheckResult, lab: Lab) -> list[FeedbackStep]:
+    """What to measure with: a command that runs as printed, and the call that does the same in a project."""
     if failed.instrument.startswith("lab "):
-        return [Rung("Measure next", failed.instrument, "cyan")]
-    return [Rung("Measure next", f"lab diagnose {lab.id}", "cyan"), Rung("In own code", failed.instrument, "cyan")]
+        return [FeedbackStep("Measure next", failed.instrument, "command")]
+    return [
+        FeedbackStep("Measure next", f"lab diagnose {lab.id}", "command"),
+        FeedbackStep("In your code", failed.instrument, "command"),
+    ]
 
 
-def plain_text(grade: Grade, lab: Lab) -> str:
-    """The feedback for a log or a pipe: no colour, no box."""
-    lines = [f"{_MARKS[grade.verdict]} Lab {lab.id} · {lab.title} · {grade.verdict} in {grade.seconds:.1f} s", ""]
-    lines += [f"  {_MARKS[check.outcome]} {check.title}{_aside(check)}" for check in grade.checks]
-    ladder = rungs(grade, lab)
-    if grade.checks and ladder:
-        lines.append("")
-    wide = max((len(rung.label) for rung in ladder), default=0)
-    for rung in ladder:
-        first, *rest = rung.text.splitlines() or [""]
-        lines.append(f"  {rung.label:<{wide}}  {first}")
-        lines += [f"  {'':<{wide}}  {line}" for line in rest]
-    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+def _measurements(check: CheckResult) -> list[FeedbackStep]:
+    """What was measured and what was expected, and the message if it says more than the two values."""
+    measured, expected = _told_apart(check.measured, check.expected)
+    in_words_only = any(_is_array(value) for value in (check.measured, check.expected)) or measured == expected
+    if in_words_only and check.message:
+        return [FeedbackStep("Measured", check.message, "problem")]
+    words = check.message
+    usual = re.fullmatch(_USUAL_WORDS.format(re.escape(measured), re.escape(expected)), words, re.IGNORECASE)
+    if usual is not None:
+        measured, expected, words = f"{measured} ({usual[1]})", f"{expected}{usual[2] or ''}", ""
+    steps = [FeedbackStep("Measured", measured, "problem"), FeedbackStep("Expected", expected, "expected")]
+    return [*steps, FeedbackStep("Details", words)] if words else steps
 
 
-def render(grade: Grade, lab: Lab) -> RenderableType:
-    """The feedback for a terminal, as something rich prints."""
-    from rich import box
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    style = _STYLES[grade.verdict]
-    parts: list[RenderableType] = [_tick(check) for check in grade.checks]
-    ladder = rungs(grade, lab)
-    if ladder:
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), expand=False)
-        table.add_column(style="dim", no_wrap=True, justify="right")
-        table.add_column(overflow="fold")
-        for rung in ladder:
-            table.add_row(rung.label, Text(rung.text, style=rung.style))
-        parts += [Text(""), table] if parts else [table]
-    return Panel(
-        Group(*parts),
-        title=Text(f"{_MARKS[grade.verdict]} Lab {lab.id} · {lab.title}", style=f"bold {style}"),
-        title_align="left",
-        subtitle=Text(f"{grade.verdict} · {grade.seconds:.1f} s", style=style),
-        subtitle_align="right",
-        border_style=style,
-        box=box.ROUNDED,
-        padding=(1, 2),
-        width=_WIDTH,
-    )
-
-
-def clean(text: str) -> str:
-    """Text from a submission with nothing in it that a terminal would obey."""
-    return _UNPRINTABLE.sub("�", text.replace("\t", "    "))
-
-
-def _measurements(check: CheckResult) -> list[Rung]:
-    found = []
-    in_words_only = bool(check.message) and any(_is_array(value) for value in (check.measured, check.expected))
-    if not in_words_only and (check.measured is not None or check.expected is not None):
-        found += [Rung("Measured", _value(check.measured), "red"), Rung("Expected", _value(check.expected), "green")]
-    if check.message:
-        found += [Rung("In words", clean(check.message))]
-    return found
+_USUAL_WORDS = r"(.+(?<!: this)) is {0}(?:, not |; expected ){1}( \(off by \S+\))?\."
+"""A message of `expect` that says no more than the two values: `the loss is 1.8, not 2.1 (off by 0.3).`"""
 
 
 def _is_array(value: Any) -> bool:
-    """Whether it is a tensor's numbers, which nobody reads: its message has the first place that differs."""
+    """Whether it holds a tensor's numbers, which are hard to read: the message names the first that differs."""
     return isinstance(value, list) and (len(value) > 4 or any(isinstance(item, list) for item in value))
 
 
-def _value(value: Any) -> str:
+def _told_apart(measured: Any, expected: Any) -> tuple[str, str]:
+    """Both values as text, with as many digits as it takes to see a difference; equal texts if there is none."""
+    for digits in (6, 9, 17):
+        texts = _value(measured, digits), _value(expected, digits)
+        if texts[0] != texts[1]:
+            break
+    return shorten(texts[0], _LONGEST_VALUE), shorten(texts[1], _LONGEST_VALUE)
+
+
+def _value(value: Any, digits: int) -> str:
+    """A measured value as Python would print it, with floats rounded. Text stays as it is."""
+    if isinstance(value, str):
+        return value
+    return _literal(value, lambda number: f"{number:.{digits}g}")
+
+
+def _literal(value: Any, rounded: Callable[[float], str]) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = clean(text)
-    return text if len(text) <= 300 else text[:297] + "…"
-
-
-def _tick(check: CheckResult) -> Text:
-    from rich.text import Text
-
-    line = Text(f"{_MARKS[check.outcome]} ", style=_STYLES[check.outcome])
-    line.append(check.title, style="dim" if check.outcome == "not_run" else "default")
-    line.append(_aside(check), style="dim")
-    return line
-
-
-def _aside(check: CheckResult) -> str:
-    return "  (not run)" if check.outcome == "not_run" else ""
+        return rounded(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_literal(item, rounded) for item in value)}]"
+    if isinstance(value, dict):
+        if list(value) == ["shape", "dtype", "first_values"]:  # a tensor, as `grades.plain` summarises it
+            first = _literal(value["first_values"], rounded)
+            return f"{value['dtype']} tensor of shape {value['shape']}, first values {first}"
+        return f"{{{', '.join(f'{key!r}: {_literal(item, rounded)}' for key, item in value.items())}}}"
+    return repr(value)

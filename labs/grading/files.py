@@ -1,4 +1,4 @@
-"""Reads a submission's editable files, and refuses what could not be graded, with a sentence for the person."""
+"""Reads a submission's editable files, and explains in one sentence why one cannot be graded."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from labs.grading.errors import (
     SymlinkError,
     TooBigError,
 )
+from labs.grading.submission_text import clean
 
 LARGEST_FILE_BYTES = 512 * 1024
-"""A learner's file is at most 200 lines; half a MiB is only reached by something generated."""
+"""A learner's file has at most 200 lines; only a generated one reaches half a MiB."""
 
 
 def read_submission(lab: Lab, source: Path | str | Mapping[str, str | bytes]) -> dict[str, str]:
-    """The editable files' text by name, from a folder or from memory, checked to be gradable.
+    """The text of the editable files by name, from a folder or from memory, checked to be gradable.
 
     Raises MissingFileError, SymlinkError, TooBigError, NotUtf8Error or PythonSyntaxError.
     """
@@ -41,34 +42,38 @@ def check_syntax(name: str, text: str) -> None:
     """Raise PythonSyntaxError, with the line and a caret under the place, if the text is not Python."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a warning is no fault, even where the person made warnings errors
+            warnings.simplefilter("ignore")  # a warning is no fault, even if the user turned warnings into errors
             compile(text, name, "exec", dont_inherit=True)
     except SyntaxError as error:
         picture = _picture((error.text or "").rstrip("\n"), (error.offset or 1) - 1)
-        raise PythonSyntaxError(f"{name}, line {error.lineno or 1} does not parse: {error.msg}.{picture}") from None
+        raise PythonSyntaxError(f"SyntaxError in {name}, line {error.lineno or 1}: {error.msg}.{picture}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise PythonSyntaxError(f"{name} does not parse: {error or type(error).__name__}.") from None
+        raise PythonSyntaxError(f"{name} cannot be parsed: {error or type(error).__name__}.") from None
 
 
-_SHOWN_BEFORE, _SHOWN = 60, 100
+_SHOWN_BEFORE, _SHOWN = 30, 56  # narrow enough for the caret to stay below its column on 80 columns
 
 
 def _picture(line: str, column: int) -> str:
-    """The line with a caret under the column; of a long line, the part around it."""
+    """The line with a caret under the column, or the part around it if the line is long."""
     indent = len(line) - len(line.lstrip())
     start = max(indent, column - _SHOWN_BEFORE)
     part = line[start : start + _SHOWN].rstrip()
-    return f"\n    {part}\n    {' ' * max(0, column - start)}^" if part else ""
+    # What is shown of a control character before the caret is longer than the character.
+    before = " " * len(clean(line[start:column]))
+    return f"\n    {part}\n    {before}^" if part else ""
 
 
 def _from_memory(name: str, files: Mapping[str, str | bytes]) -> bytes:
     if name not in files:
-        raise MissingFileError(f"{name} is missing from the submission: this lab grades it. Add it and grade again.")
+        raise MissingFileError(
+            f"{name} is missing from the submission, and this lab grades it. Add it and grade again."
+        )
     data = files[name]
     try:
         data = data.encode() if isinstance(data, str) else data
     except UnicodeEncodeError:
-        raise NotUtf8Error(f"{name} is not UTF-8 text: save it as UTF-8 and grade again.") from None
+        raise NotUtf8Error(f"{name} is not UTF-8 text. Save it as UTF-8 and grade again.") from None
     return _small(name, data)
 
 
@@ -77,17 +82,21 @@ def _from_disk(path: Path) -> bytes:
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
             raise SymlinkError(
-                f"{path} is a link: put the file itself there, so that what is graded is what you hand in."
+                f"{path} is a link. Put the file itself there, so that the graded file is the one you submit."
             )
         if not stat.S_ISREG(mode):
-            raise SubmissionFileError(f"{path} is not a file: put {path.name} there, or `lab reset` for a fresh one.")
+            raise SubmissionFileError(
+                f"{path} is not a file. Put {path.name} there; `lab reset` restores a fresh copy."
+            )
         with path.open("rb") as file:
             return _small(path.name, file.read(LARGEST_FILE_BYTES + 1))
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(f"{path} is missing: this lab grades it. `lab reset` brings a fresh one.") from None
+        raise MissingFileError(
+            f"{path} is missing, and this lab grades it. `lab reset` restores a fresh copy."
+        ) from None
     except PermissionError:
         raise SubmissionFileError(
-            f"{path} cannot be read: you lack the permission. `chmod u+r` it and grade again."
+            f"{path} cannot be read: permission denied. Run `chmod u+r` on it and grade again."
         ) from None
     except OSError as error:
         raise SubmissionFileError(f"{path} cannot be read: {error.strerror or error}.") from None
@@ -96,7 +105,7 @@ def _from_disk(path: Path) -> bytes:
 def _small(name: str, data: bytes) -> bytes:
     if len(data) > LARGEST_FILE_BYTES:
         raise TooBigError(
-            f"{name} is larger than {LARGEST_FILE_BYTES // 1024} KiB: a fix is a few lines. Grade the edited file."
+            f"{name} is larger than {LARGEST_FILE_BYTES // 1024} KiB, but a fix is a few lines. Submit the edited file."
         )
     return data
 
@@ -106,4 +115,4 @@ def _text(name: str, data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise NotUtf8Error(f"{name} is not UTF-8 text (line {line}): save it as UTF-8 and grade again.") from None
+        raise NotUtf8Error(f"{name} is not UTF-8 text (line {line}). Save it as UTF-8 and grade again.") from None

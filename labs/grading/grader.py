@@ -40,30 +40,31 @@ def grade(
 ) -> Grade:
     """Grade a submission: a folder with the lab's editable files, or their text by name.
 
-    `seed` repeats an earlier grade exactly. `all_checks` runs the outcome checks even where a structural one
-    failed. `on_check` is called with each CheckResult as it comes. `server` is a running ForkServer; without one
-    the child is a fresh interpreter. `outcome_seed` replaces the draw from `lab.seeds`. Only checks of `kinds` run,
-    and the verdict is theirs alone.
+    `seed` repeats an earlier grade exactly. `all_checks` runs the outcome checks even if a structural one failed.
+    `on_check` is called with each CheckResult as soon as its check ends. `server` is a running ForkServer; without
+    one the child is a fresh interpreter. `outcome_seed` replaces the draw from `lab.seeds`. Only checks of `kinds`
+    run, and only they decide the verdict.
 
-    Whatever the submission does ends in a Grade. Raises MissingExtraError where the lab needs more than is
-    installed, and KeyboardInterrupt when interrupted; nothing of the child is left in either case.
+    Whatever the submission does, the result is a Grade. Raises MissingExtraError if the lab needs a package that is not
+    installed, and KeyboardInterrupt when interrupted; the child is gone in either case.
     """
     require_extras(lab)
     started = time.monotonic()
     seed = secrets.randbelow(2**31) if seed is None else seed
     try:
-        found = _grade(
-            lab,
-            submission,
-            seed,
-            lab.seeds if outcome_seed is None else (outcome_seed,),
-            all_checks=all_checks,
-            on_check=on_check,
-            server=server,
-            kinds=kinds,
-        )
-    except SubmissionFileError as error:
-        found = _nothing_ran(lab, str(error), seed)
+        try:
+            found = _grade(
+                lab,
+                submission,
+                seed,
+                lab.seeds if outcome_seed is None else (outcome_seed,),
+                all_checks=all_checks,
+                on_check=on_check,
+                server=server,
+                kinds=kinds,
+            )
+        except SubmissionFileError as error:
+            found = _nothing_ran(lab, str(error), seed)
     except (CheckError, SandboxError) as error:
         found = Grade(lab.id, lab.slug, "error", str(error), 0.0, seed)
     return replace(found, seconds=time.monotonic() - started)
@@ -101,7 +102,7 @@ def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int) -> G
     if fault is None and not checks:
         fault = f"{lab.name}/checks.py declares no check."
     if fault is None and absent:
-        fault = f"{', '.join(absent)} did not run: a check's name begins with test_ and is there once."
+        fault = f"{', '.join(absent)} did not run: the name of a check begins with test_ and is used once."
     if fault is not None:
         return Grade(lab.id, lab.slug, "error", fault, 0.0, seed, checks=checks)
     if all(one.outcome == "passed" for one in checks):
@@ -115,13 +116,14 @@ def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int) -> G
 
 def _count(checks: tuple[CheckResult, ...]) -> str:
     failed = [one for one in checks if one.outcome == "failed"]
-    return (
-        f"{len(failed)} of {len(checks)} checks failed; the first: {failed[0].title}." if failed else "No check passed."
-    )
+    if not failed:
+        return "No check passed."
+    noun = "check" if len(checks) == 1 else "checks"
+    return f"{len(failed)} of {len(checks)} {noun} failed; the first: {failed[0].title}."
 
 
 def _nothing_ran(lab: Lab, why: str, seed: int) -> Grade:
-    """The grade of files that cannot be read as what they should be."""
+    """The grade of files that cannot be graded: no check ran."""
     checks = tuple(
         CheckResult(one.id, one.title, one.kind, "not_run", why, property=one.property, instrument=one.instrument)
         for one in declared_by(lab).checks
@@ -130,14 +132,16 @@ def _nothing_ran(lab: Lab, why: str, seed: int) -> Grade:
 
 
 def job_of(lab: Lab, files: dict[str, str], source: Source) -> Job:
-    """What the child of this lab is made of."""
+    """What the child of this lab needs."""
     at = Path(source).absolute() if isinstance(source, (str, Path)) else Path()
     shown_as = {name: str(at / name) for name in files}
     stretch = patience(os.getloadavg()[0], os.cpu_count() or 1, os.environ.get("LAB_PATIENCE"))
     limits = Limits(wall_s=round(lab.timeout_s * stretch, 1), cpu_s=2 * lab.timeout_s, memory_mb=lab.memory_mb)
-    # In a clone, the history and the lessons hold every solution once more.
+    # In a clone, the Git history and the lessons also contain every solution.
     elsewhere = (LABS_ROOT.parent / ".git", LABS_ROOT.parent / "docs")
-    hidden = (SOLUTIONS_ROOT, lab.solution.parent, lab.folder / "checks.py", lab.folder / "wrong_fixes", *elsewhere)
+    # What became of the mutants of the solution shows the solution's lines.
+    of_the_lab = (lab.folder / name for name in ("checks.py", "wrong_fixes", "mutants.json", "equivalent_mutants.toml"))
+    hidden = (SOLUTIONS_ROOT, lab.solution.parent, *of_the_lab, *elsewhere)
     return Job(files, shown_as, str(lab.folder / "probe.py"), tuple(dict.fromkeys(map(str, hidden))), limits)
 
 

@@ -1,4 +1,7 @@
-"""A grade: what was checked, what came out, and its exact JSON form."""
+"""A grade: what was checked, the results, and the exact JSON form.
+
+Both types clean their text when they are made, because it may come from the submission: see `submission_text`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from labs.grading.declarations import Kind
+from labs.grading.submission_text import clean, clean_data, shorten
 
 SCHEMA = 1
 Verdict = Literal["passed", "failed", "error"]
@@ -15,9 +19,10 @@ Outcome = Literal["passed", "failed", "error", "not_run"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """How one check came out. `measured` and `expected` are plain JSON data.
+    """The result of one check. `measured` and `expected` are plain JSON data.
 
-    `raised`: it failed because the submission's code raised.
+    `raised`: the check failed because the submission's code raised. The JSON does not hold `raised`, `property` and
+    `instrument`.
     """
 
     id: str
@@ -30,6 +35,11 @@ class CheckResult:
     property: str = ""
     instrument: str = ""
     raised: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", clean(self.message))
+        object.__setattr__(self, "measured", clean_data(self.measured))
+        object.__setattr__(self, "expected", clean_data(self.expected))
 
     def to_json(self) -> dict[str, Any]:
         """The check's part of the JSON document."""
@@ -48,8 +58,8 @@ class CheckResult:
 class Grade:
     """The result of grading one submission of one lab.
 
-    `output` is what the submission printed, capped; `evidence` all data measured, for the recognisers. Neither is
-    in the JSON.
+    `output` is what the submission printed, cleaned and capped; `evidence` is all measured data, as it came, for the
+    recognisers. Neither is in the JSON.
     """
 
     id: str
@@ -63,9 +73,13 @@ class Grade:
     output: str = ""
     evidence: dict[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        if self.reason is not None:
+            object.__setattr__(self, "reason", clean(self.reason))
+
     @property
     def passed(self) -> bool:
-        """Whether every expected check ran and passed."""
+        """True if every expected check ran and passed."""
         return self.verdict == "passed"
 
     @property
@@ -87,17 +101,17 @@ class Grade:
         }
 
     def without_timing(self) -> Grade:
-        """The same grade with nothing in it that two equal gradings could differ in."""
+        """The grade without what may differ between two equal runs."""
         return replace(self, seconds=0.0, output="", evidence=None)
 
 
 def plain(value: Any) -> Any:
-    """Measured data as JSON can hold it: tensors summarised, non-finite numbers as strings, what is long cut short."""
+    """Measured data as JSON data: tensors summarised, non-finite numbers as strings, long values shortened."""
     return _plain(value, _Budget())
 
 
 MOST_SHOWN = 2000
-"""Values and characters of one measurement that a document shows; a submission may answer with far more."""
+"""Values and characters of one measurement that a document shows; a submission may return far more."""
 
 
 class _Budget:
@@ -107,7 +121,7 @@ class _Budget:
         self.left = MOST_SHOWN
 
     def text(self, value: str) -> str:
-        shown = value if len(value) <= self.left else value[: max(0, self.left)] + "…"
+        shown = shorten(value, max(2, self.left))
         self.left -= len(shown)
         return shown
 

@@ -1,7 +1,7 @@
-"""The pytest plugin that runs a lab's checks: the fixtures, the order, and what each outcome means.
+"""The pytest plugin that runs a lab's checks: the fixtures, the order, and the outcome of each check.
 
-pytest is used for what it is good at (collection, fixtures, running); its own reporting is off, and its
-`longrepr`, which shows the check's source, is never looked at.
+pytest collects the checks, provides the fixtures and runs the functions. Its own reporting is off, and its `longrepr`,
+which shows the check's source, is not used.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from labs.grading.expectations import CheckRecord, ExpectationError, current_rec
 from labs.grading.grades import CheckResult, Outcome
 from labs.grading.rng import Rng, derive
 from labs.grading.submission import Submission
+from labs.grading.submission_text import shorten
 
 
 class ChecksPlugin:
@@ -35,7 +36,7 @@ class ChecksPlugin:
         kinds: Collection[Kind] = KINDS,
     ) -> None:
         self.declared = Declared((), ())
-        """What checks.py declares; known once it is collected."""
+        """What checks.py declares; filled in when it is collected."""
         self._submission = submission
         self._grade_seed = grade_seed
         self._outcome_seeds = outcome_seeds
@@ -47,7 +48,7 @@ class ChecksPlugin:
         self._records: dict[str, CheckRecord] = {}
         self.results: dict[str, CheckResult] = {}
         self.fault: str | None = None
-        """The first thing that went wrong in the grader itself."""
+        """The first fault of the grader itself; None if there was none."""
         self.interrupted = False
 
     @pytest.fixture(name="submission")
@@ -60,7 +61,7 @@ class ChecksPlugin:
 
     @pytest.fixture(name="seed")
     def seed_fixture(self, request: pytest.FixtureRequest) -> int:
-        """One of the lab's seeds in an outcome check; a fresh one elsewhere."""
+        """One of the lab's seeds in an outcome check; a fresh one in any other."""
         check = check_of(request.node)
         return self.outcome_seed(check) if check.kind == "outcome" else Rng("seed", *self._key(check)).seed()
 
@@ -70,11 +71,11 @@ class ChecksPlugin:
 
     @property
     def expected(self) -> list[Check]:
-        """The checks that must have run at the end: the declared ones of the kinds that were asked for."""
+        """The checks that must have run at the end: the declared ones of the requested kinds."""
         return [check for check in self.declared.checks if check.kind in self._kinds]
 
     def _key(self, check: Check) -> tuple[int | str, ...]:
-        # An outcome's bar was measured on the lab's seeds, so nothing else may move the result.
+        # An outcome's threshold was measured on the lab's seeds, so nothing else may change the result.
         return (self.outcome_seed(check) if check.kind == "outcome" else self._grade_seed, check.id)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -98,10 +99,10 @@ class ChecksPlugin:
 
     def _why_not(self, check: Check) -> str | None:
         if self._submission.ending is not None:
-            return "Not run: the submission could not be asked any more."
+            return "Not run: your code can no longer be called."
         structural_failed = any(one.kind != "outcome" and one.outcome != "passed" for one in self.results.values())
         if check.kind == "outcome" and structural_failed and not self._all_checks:
-            return "Runs once the checks above hold (`--all-checks` runs it now)."
+            return "Not run: it runs when the checks above pass, or with `--all-checks`."
         return None
 
     @pytest.hookimpl(wrapper=True)
@@ -111,7 +112,7 @@ class ChecksPlugin:
         self._submission.begin(check.id, derive("request", *self._key(check)))
         token = current_record.set(record)
         try:
-            # stdout belongs to the JSON document, whatever a check or a library prints.
+            # stdout is for the JSON document, whatever a check or a library prints.
             with contextlib.redirect_stdout(io.StringIO()):
                 return (yield)
         finally:
@@ -132,13 +133,13 @@ class ChecksPlugin:
         return report
 
     def _forbid_empty_pass(self, check: Check) -> None:
-        """A check that swallowed the child's end, or that asked nothing, has not passed."""
+        """A check that hid the child's end, or that requested nothing from the submission, has not passed."""
         if check.id in self._failures:
             return
         if self._submission.ending is not None:
             self._failures[check.id] = ("failed", self._submission.ending)
         elif not self._submission.measured:
-            self._failures[check.id] = ("error", f"{check.id} passed without asking the submission anything.")
+            self._failures[check.id] = ("error", f"{check.id} passed without calling the submission.")
             self._blame_grader(self._failures[check.id][1])
 
     def _judge(self, check: Check, when: str, error: BaseException) -> tuple[Outcome, str]:
@@ -149,9 +150,12 @@ class ChecksPlugin:
         if isinstance(error, AssertionError):
             return "failed", str(error).partition("\n")[0] or check.property
         if when == "call" and self._submission.measured and not isinstance(error, _NEVER_THE_SUBMISSION):
-            # The check stumbled over what came back: a wrong type, a missing key, an index out of range.
-            return "failed", f"What came back cannot be used ({type(error).__name__}: {str(error)[:300]})."
-        message = f"{check.id} did not run to its end in the grader: {type(error).__name__}: {str(error)[:300]}"
+            # The check failed on the returned value: a wrong type, a missing key, an index out of range.
+            return "failed", f"What your code returned cannot be used ({_in_short(error)})."
+        # A SandboxError is a sentence for the user already.
+        message = (
+            str(error) if isinstance(error, SandboxError) else f"{check.id} failed in the grader: {_in_short(error)}"
+        )
         self._blame_grader(message)
         return "error", message
 
@@ -170,21 +174,22 @@ class ChecksPlugin:
             raised=check.id in self._raised,
         )
         evidence = self._submission.evidence
-        evidence[check.id] = {"outcome": outcome, "measured": result.measured, "expected": result.expected}
+        # Recognisers are pure functions of what was measured, so they get it as it came; the result cleans it.
+        evidence[check.id] = {"outcome": outcome, "measured": record.measured, "expected": record.expected}
         evidence.update({f"{check.id}/{name}": value for name, value in record.named.items()})
         self.results[check.id] = result
         if self._on_check is not None:
             self._on_check(result)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        # pytest stops itself with subclasses, for a collection error, and with Exit.
+        # pytest uses subclasses of it to stop, after a collection error or with Exit.
         if excinfo.type is KeyboardInterrupt:
             self.interrupted = True
         else:
-            self._blame_grader(f"pytest stopped: {str(excinfo.value)[:300]}")
+            self._blame_grader(f"pytest stopped: {shorten(str(excinfo.value), 300)}")
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
-        self._blame_grader(f"pytest failed: {excinfo.type.__name__}: {str(excinfo.value)[:300]}")
+        self._blame_grader(f"pytest failed: {_in_short(excinfo.value)}")
         return True
 
     def _blame_grader(self, message: str) -> None:
@@ -195,15 +200,15 @@ _NEVER_THE_SUBMISSION = (OSError, MemoryError, CheckError, SandboxError, pytest.
 
 
 def check_of(item: Any) -> Check:
-    """The check a pytest item was declared as. Raises CheckError for a test without `@check`."""
+    """The check that a pytest item is. Raises CheckError for a test without `@check`."""
     found = getattr(item.function, "__lab_check__", None)
     if not isinstance(found, Check):
-        raise CheckError(f"{item.name} in checks.py has no @check: say what kind of check it is.")
+        raise CheckError(f"{item.name} in checks.py has no @check decorator.")
     return found
 
 
 def refuse_marks(item: Any) -> None:
-    """A check runs exactly once and counts. Raises CheckError for skip, xfail and parametrize."""
+    """Raise CheckError for skip, xfail and parametrize: a check runs exactly once, and its result counts."""
     for name in ("skip", "skipif", "xfail", "parametrize"):
         if item.get_closest_marker(name) is not None:
             raise CheckError(f"{item.name} is marked {name}: a check always runs, once; loop inside it instead.")
@@ -211,4 +216,8 @@ def refuse_marks(item: Any) -> None:
 
 def _last_line(longrepr: object) -> str:
     lines = [line for line in str(longrepr).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no reason given"
+    return shorten(lines[-1], 300) if lines else "no reason given"
+
+
+def _in_short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {shorten(str(error), 300)}"

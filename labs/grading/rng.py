@@ -1,7 +1,7 @@
-"""The random inputs a check draws: fresh in every grade, the same again with `lab grade --seed N`.
+"""The random inputs that a check draws: new in every grade, and repeatable with `lab grade --seed N`.
 
-Each check has a stream of its own, keyed by the grade's seed and the check's id, so a check draws the same inputs
-whatever ran before it.
+Each check has its own stream, keyed by the grade's seed and the check's id, so its inputs do not depend on the checks
+before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rng:
     def uniform(
         self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype = torch.float32
     ) -> torch.Tensor:
-        """Values evenly spread over [low, high)."""
+        """Uniform values in [low, high)."""
         return (torch.rand(*shape, generator=self._generator, dtype=torch.float64) * (high - low) + low).to(dtype)
 
     def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
@@ -54,7 +54,7 @@ class Rng:
         return options[self.integer(0, len(options))]
 
     def seed(self) -> int:
-        """A seed to hand to a probe."""
+        """A seed for a probe."""
         return self.integer(0, 2**31 - 1)
 
 

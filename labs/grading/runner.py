@@ -1,4 +1,4 @@
-"""Runs pytest on one lab's checks.py, shut off from whatever configuration and plugins the person has."""
+"""Runs pytest on one lab's checks.py, isolated from the user's pytest configuration and plugins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,6 +27,8 @@ _OFF = (
     "unittest",
     "nose",
     "stepwise",
+    "unraisableexception",  # it collects all garbage twice a grade, to find warnings that -Wignore drops
+    "threadexception",
 )
 
 
@@ -42,14 +43,17 @@ def declared_by(lab: Lab) -> Declared:
     """The checks and recognisers that a lab's checks.py declares, without running any. Raises CheckError."""
     collector = _Collector()
     _pytest(lab, collector, "--collect-only")
+    if collector.fault is not None:
+        raise CheckError(collector.fault)
     return collector.declared
 
 
 class _Collector:
-    """Takes note of what was declared and runs nothing."""
+    """Records the declarations and runs nothing."""
 
     def __init__(self) -> None:
         self.declared = Declared((), ())
+        self.fault: str | None = None
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
@@ -59,6 +63,10 @@ class _Collector:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:
             raise CheckError(str(report.longrepr).strip().splitlines()[-1])
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
+        self.fault = f"checks.py could not be collected: {excinfo.type.__name__}: {excinfo.value}"
+        return True
 
 
 def _pytest(lab: Lab, plugin: object, *extra: str) -> None:
@@ -79,12 +87,19 @@ def _pytest(lab: Lab, plugin: object, *extra: str) -> None:
         *extra,
     ]
     with _no_outside_influence():
-        pytest.main(arguments, plugins=[plugin])
+        pytest.main(arguments, plugins=[plugin, _ShortReports()])
+
+
+class _ShortReports:
+    """pytest's reports of failures quote a check's source and are never shown, so little is written into them."""
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.option.tbstyle = "value"
 
 
 @contextlib.contextmanager
 def _no_outside_influence() -> Iterator[None]:
-    """Without PYTEST_ADDOPTS, PYTEST_PLUGINS and installed plugins, and with nothing new left on sys.path."""
+    """Without PYTEST_ADDOPTS, PYTEST_PLUGINS and installed plugins; restores sys.path afterwards."""
     saved = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PYTEST_")}
     path, bytecode = list(sys.path), sys.dont_write_bytecode
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -99,13 +114,12 @@ def _no_outside_influence() -> Iterator[None]:
 
 
 def _forget_module(path: Path) -> None:
-    """Drop an earlier import of a checks.py, so that an author's edit is seen and no declaration doubled.
+    """Drop an earlier import of a checks.py, so that an author's edit takes effect and nothing is declared twice.
 
-    pytest names the module after its folder, so another collection's lab of the same name would be taken for this one.
+    pytest names the module after its folder, so a lab of the same name in another collection is dropped as well.
     """
-    named_alike = (path.parent.name, f"{path.parent.name}.{path.stem}")
+    named_alike, own_file = (path.parent.name, f"{path.parent.name}.{path.stem}"), str(path)
     for name, module in list(sys.modules.items()):
-        file: Any = getattr(module, "__file__", None)
-        if name in named_alike or (isinstance(file, str) and Path(file) == path):
+        if name in named_alike or getattr(module, "__file__", None) == own_file:
             del sys.modules[name]
             forget(name)

@@ -1,4 +1,4 @@
-"""What must hold of a policy that is configured, not rewritten, for another robot. Runs in the grader's process."""
+"""What must hold for a policy that is configured, not rewritten, for another robot. Runs in the grader's process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import expect_image_and_instruction_to_matter, expect_success_rate, random_batch
 
 HIDDEN, TIME_WIDTH = 128, 16
 EPISODES = 50
@@ -41,7 +41,7 @@ def test_trains_for_every_robot(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="Every number of the chunk is read and answered",
+    title="The velocity depends on every number of the chunk",
     property="The velocity must depend on each of the H x A numbers of the noisy chunk, and on the feature and the time.",
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
@@ -68,7 +68,7 @@ def test_every_number_is_read(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The layers are built once, at the config's widths",
-    property="Before the first batch the head must hold its three layers: from D + H·A + 16 to 128, to 128, to H·A. The tabletop's checkpoints still fit.",
+    property="Before the first batch the head must hold its three layers: from D + H·A + 16 to 128, to 128, to H·A. The tabletop robot's checkpoints must still load.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_layers_have_the_configs_widths(submission: Submission, rng: Rng) -> None:
@@ -101,13 +101,12 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 )
 def test_robot_grasps(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
-    expect(result["success"], "the list of successes").has_shape(EPISODES)
-    expect(result["success"].double().mean(), "the success rate").at_least(SUCCESS_BAR)
+    expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
 @wrong_fix(
     "other_literal",
-    says="This is the width of another robot's chunk: the policy fits that one now, and no longer the tabletop.",
+    says="This is the width of another robot's chunk: the policy now fits that robot and no longer fits the tabletop robot.",
 )
 def recognise_other_literal(evidence: Mapping[str, Any]) -> bool:
     widths = first_widths(evidence)
@@ -116,7 +115,7 @@ def recognise_other_literal(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "pad_or_slice",
-    says="The chunk is made to fit the layer instead of the layer the chunk: from the thirteenth number on, what the robot's joints do is thrown away.",
+    says="The chunk is padded or cut to fit the layer, but the layer should fit the chunk: every number after the twelfth is thrown away.",
 )
 def recognise_pad(evidence: Mapping[str, Any]) -> bool:
     return set(first_widths(evidence)) == {TABLETOP} and evidence[TRAINS]["outcome"] == "passed"
@@ -124,7 +123,7 @@ def recognise_pad(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "fresh_layer_in_forward",
-    says="A layer made in forward is a new random one at every call: it is in no state_dict and in no optimizer, so it can never learn.",
+    says="Every call to forward creates a new random layer: it is in no state_dict and in no optimizer, so it can never learn.",
 )
 def recognise_fresh_layer(evidence: Mapping[str, Any]) -> bool:
     return not first_widths(evidence) and all(len(found) == 4 for found in evidence[SHAPES].values())
@@ -132,7 +131,7 @@ def recognise_fresh_layer(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "widest_robot",
-    says="Every robot's chunk is padded to the widest one's: it runs, and the tabletop's policy has other layers now, so no checkpoint trained before fits.",
+    says="Every robot's chunk is padded to the widest one: it runs, but the tabletop robot's layers now have other shapes, so no earlier checkpoint loads.",
 )
 def recognise_widest(evidence: Mapping[str, Any]) -> bool:
     widths = first_widths(evidence)
@@ -145,7 +144,7 @@ TABLETOP = 64 + 12 + TIME_WIDTH
 
 
 def first_widths(evidence: Mapping[str, Any]) -> list[int]:
-    """How many columns the first layer takes, for each of the robots; empty where there is no such layer."""
+    """How many columns the first layer takes, for each of the robots; empty if there is no such layer."""
     weights = [shape for found in evidence[SHAPES].values() for shape in found.values() if len(shape) == 2]
     return [columns for rows, columns in weights if rows == HIDDEN and columns != HIDDEN]
 

@@ -1,6 +1,6 @@
-"""What must hold of a policy whose actions are tokens. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a policy whose actions are tokens. Runs in the grader's process and never sees the learner's code.
 
-The reference is cross-entropy over the logits that the policy itself put out, with the bins counted again here.
+The reference is cross-entropy over the policy's own logits, with the bins computed independently here.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ONE_BIN = 2 / BINS
 
 @check(
     kind="behaviour",
-    title="Every action token has a row to be read and a row to be said",
-    property="Each id must be smaller than the number of rows, no two bins may share one, and the loss must be the cross-entropy of the expert's own tokens.",
+    title="Every action token has an input row and an output row",
+    property="Each id must be smaller than the number of rows, no two bins may share an id, and the loss must be the cross-entropy of the expert's tokens.",
     instrument="debugkit.check(policy, batch, select=['DK006'])",
 )
 def test_every_token_has_a_row(submission: Submission, rng: Rng) -> None:
@@ -45,7 +45,7 @@ def test_every_token_has_a_row(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="Every action token's row learns, and becomes its own",
+    title="Every action token's row learns, and differs from every other",
     property=f"After {STEPS_OF_TRAINING} steps on a batch in which every bin occurs, each action token's row must have moved, and no two rows of actions or words may be equal.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK101', 'DK102'])",
 )
@@ -62,8 +62,8 @@ def test_action_rows_learn(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="What is encoded is decoded",
-    property="An action that becomes a token and an action again must come back within half a bin, over the whole range.",
+    title="Decoding inverts encoding",
+    property="An action that is encoded as a token and decoded again must come back within half a bin, over the whole range.",
     instrument="debugkit.check(policy, batch, select=['DK405'])",
 )
 def test_action_round_trip(submission: Submission, rng: Rng) -> None:
@@ -83,7 +83,7 @@ def test_words_stay_pretrained(submission: Submission, rng: Rng) -> None:
         pretrained = file.get_tensor("language_model.embed_tokens.weight")
     seen = submission.observe("rows_before_and_after", batch=batch_of_every_bin(rng, 4), seed=rng.seed(), steps=1)
     expect(seen["words before"], "the rows of the words before training").close_to(pretrained)
-    expect((seen["words"] - pretrained).abs(), "how far a step moves the words' rows").below(LARGEST_MOVE)
+    expect((seen["words"] - pretrained).abs(), "how far one step moves the words' rows").below(LARGEST_MOVE)
 
 
 @check(
@@ -107,7 +107,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Every parameter is trained, once",
-    property="Each trainable parameter of the policy must stand in exactly one of the optimizer's groups.",
+    property="Each trainable parameter of the policy must be in exactly one of the optimizer's groups, once.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK101'])",
 )
 def test_optimizer_holds_every_parameter_once(submission: Submission) -> None:
@@ -120,19 +120,19 @@ def test_optimizer_holds_every_parameter_once(submission: Submission) -> None:
 
 @check(
     kind="outcome",
-    title="A few frames are learnt by heart",
-    property="After 100 steps on 8 frames the policy must say the expert's chunk, to within one bin on average.",
+    title="The policy overfits a few frames",
+    property="After 100 steps on 8 frames the policy must generate the expert's chunk, to within one bin on average.",
     instrument="lab run 02",
 )
 def test_learns_frames_by_heart(submission: Submission, seed: int) -> None:
     after = submission.observe("learnt_by_heart", seed=seed)
-    expect(after["said"], "the chunks said").has_shape(*after["expert"].shape)
-    expect((after["said"] - after["expert"]).abs().mean(), "the mean error of what is said").below(ONE_BIN)
+    expect(after["said"], "the generated actions").has_shape(*after["expert"].shape)
+    expect((after["said"] - after["expert"]).abs().mean(), "the mean error of the generated actions").below(ONE_BIN)
 
 
 @wrong_fix(
     "clamp_ids",
-    says="Nothing raises any more, because every action is read as the table's last row and said as it: 48 tokens, one row.",
+    says="Nothing raises any more, because every action id becomes the id of the table's last row: 48 tokens share one row.",
 )
 def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
     after = evidence["rows_before_and_after"]["after"]
@@ -141,7 +141,7 @@ def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "modulo",
-    says="The remainder of each id is the id of a word or a reserved token. Actions now share rows with the words of the instruction.",
+    says="The remainder of each id is the id of a word or of a reserved token. Actions now share rows with the words of the instruction.",
 )
 def recognise_modulo(evidence: Mapping[str, Any]) -> bool:
     return beyond(evidence["table"]) and shares_rows_with_words(evidence["rows_before_and_after"])
@@ -149,7 +149,7 @@ def recognise_modulo(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "modulo_in_the_ids",
-    says="The ids fit now, but the first of them belong to words: `go` and an action are one row, and training pulls it both ways.",
+    says="The ids fit now, but the first of them belong to words: `go` and an action share one row, and training pulls it in two directions.",
 )
 def recognise_remainders(evidence: Mapping[str, Any]) -> bool:
     return not beyond(evidence["table"]) and shares_rows_with_words(evidence["rows_before_and_after"])
@@ -157,7 +157,7 @@ def recognise_remainders(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "after_the_optimizer",
-    says="The table is long enough, but the optimizer was built before it and holds the old one. What is to be trained must exist when the optimizer is made.",
+    says="The table is long enough, but the optimizer was built earlier and holds the old table. A parameter must exist when the optimizer that trains it is built.",
 )
 def recognise_late(evidence: Mapping[str, Any]) -> bool:
     rows = evidence["rows_before_and_after"]
@@ -166,7 +166,7 @@ def recognise_late(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "input_only",
-    says="The table that is read grew, and the one that is spoken with did not: the two are no longer tied.",
+    says="The input table grew and the output head did not: the two are no longer tied.",
 )
 def recognise_untied(evidence: Mapping[str, Any]) -> bool:
     table = evidence["table"]
@@ -175,7 +175,7 @@ def recognise_untied(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "new_table",
-    says="The new table is long enough, and what the base had learnt of the words is gone. Keep the old rows; only the new ones are drawn.",
+    says="The new table is long enough, but everything the base had learnt about the words is gone. Keep the old rows and initialise only the new ones.",
 )
 def recognise_new_table(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get("test_words_stay_pretrained/the rows of the words before training")
@@ -187,17 +187,17 @@ def recognise_new_table(evidence: Mapping[str, Any]) -> bool:
 
 
 def beyond(table: Mapping[str, Any]) -> bool:
-    """Whether an action id has no row to be read, or none to be said."""
+    """Whether an action id has no input row, or no output row."""
     return int(table["ids"].max()) >= min(table["rows read"], table["rows said"])
 
 
 def shares_rows_with_words(rows: Mapping[str, Tensor]) -> bool:
-    """Whether a word's row and an action's are one."""
+    """Whether a word and an action share a row."""
     return bool((rows["words"][:, None] == rows["after"][None]).all(dim=-1).any())
 
 
 def batch_of_every_bin(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A random batch in whose actions, in environment units, as many bins occur as there is room for."""
+    """A random batch whose actions, in environment units, cover as many bins as fit."""
     batch = random_batch(rng, size)
     cells = torch.stack([rng.permutation(BINS) for _ in range(-(-size * 12 // BINS))]).flatten()[: size * 12]
     normalised = (cells + rng.uniform(size * 12, low=0.1, high=0.9)) / BINS * 2 - 1
@@ -210,7 +210,7 @@ def batch_of_every_bin(rng: Rng, size: int) -> dict[str, Tensor]:
 
 
 def cross_entropy(logits: Tensor, ids: Tensor, batch: dict[str, Tensor]) -> float:
-    """The reference loss of a chunk's tokens, padded steps left out, from logits (B, 12, rows) and the bins' ids (48,)."""
+    """The reference loss of a chunk's tokens without padded steps, from logits (B, 12, rows) and the bins' ids (48,)."""
     normalised = batch["action"].double() / torch.tensor([0.1, 0.1, 1.0], dtype=torch.float64)
     bins = ((normalised + 1) / 2 * BINS).floor().long().clamp(0, BINS - 1)
     error = F.cross_entropy(logits.double().flatten(0, 1), ids[bins].flatten(), reduction="none").view_as(normalised)

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from labs.authoring.lab_module import load_module
-from labs.authoring.plots import BROKEN, MENDED, REFERENCE, new_figure, save
+from labs.authoring.lab_module import load_variant
+from labs.authoring.plots import BROKEN, FIXED, REFERENCE, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 
@@ -20,18 +20,14 @@ def figures(out: Path) -> None:
     torch.set_num_threads(1)
     lab = find("02")
     ways = (
-        (
-            "the optimizer built first: the new rows never move",
-            lab.folder / "wrong_fixes" / "after_the_optimizer.py",
-            BROKEN,
-        ),
-        ("new rows near the mean of the old", lab.solution / "alternative_mean_of_the_rows.py", REFERENCE),
-        ("the same rows, and the optimizer holds them", lab.solution / "alternative_table_by_hand.py", MENDED),
+        ("the optimizer built first: the new rows never move", "after_the_optimizer", BROKEN),
+        ("new rows near the mean of the old", "alternative_mean_of_the_rows", REFERENCE),
+        ("the same rows, and the optimizer holds them", "alternative_table_by_hand", FIXED),
     )
     batch = next(batches(demonstrations(FRAMES, SEED), FRAMES, steps=1, seed=SEED))
     figure, axes = new_figure("Eight frames to learn by heart, the same seed", "step", "loss (log scale)")
-    for name, path, colour in ways:
-        policy, optimizer = load_module(path).build_training(SEED)
+    for name, variant, colour in ways:
+        policy, optimizer = load_variant(lab, variant).build_training(SEED)
         losses = []
         for _ in range(STEPS):
             loss = policy(**batch).loss

@@ -1,16 +1,16 @@
-"""A policy that speaks its actions: each number of the chunk is one token, said by the language model itself.
+"""A policy that outputs its actions as tokens: the language model predicts one token for each number of the chunk.
 
     patches, words, state ─┐
-    tokens said so far ────┴─ Llama ── the same table of rows, read backwards ── the next of H·A action tokens
+    action tokens so far ──┴─ Llama ── output head, tied to the embedding table ── the next of H·A action tokens
 
-Actions are mapped to [-1, 1], each number falls into one of 48 bins, and each bin has a token. In training the expert's
-tokens are put in and each has to be predicted from those before it; the robot starts from none and says one at a time.
+Actions are mapped to [-1, 1], each number falls into one of 48 bins, and each bin has a token. In training each of the
+expert's tokens is predicted from those before it. When the policy acts, it generates the tokens one at a time.
 
 Notable choices
-- One table serves both ways: a token's row is what the language model reads, and what its hidden state is compared with
-  when it speaks (tied weights, as in most small language models).
-- As with any pretrained tokenizer, some ids are reserved and no text uses them. The table has rows for them too.
-- Matrices decay, rows of tokens and norms do not: a row that is not said in a batch should not shrink for it.
+- The embedding table is also the output head (tied weights, as in most small language models): the language model reads
+  a token's row as input, and its hidden state is compared with every row to predict the next token.
+- As in many pretrained tokenizers, some ids are reserved and no text uses them. The table has rows for them too.
+- Weight decay applies to matrices, not to token rows and norms: a row that a batch does not use should not shrink.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from labs.vla.randomness import private_randomness
 
 BINS = 48
 TEXT_TOKENS = (*VOCABULARY, *(f"<reserved_{i}>" for i in range(64 - len(VOCABULARY))))
-"""What the pretrained tokenizer knows: the words of the tabletop, and reserved ids up to a round 64."""
+"""The pretrained tokenizer's tokens: the words of the tabletop, and reserved ids up to a total of 64."""
 
 
 class Tokenizer:
-    """Tokens and their ids. Ids are given in order, and one that was given never changes."""
+    """Tokens and their ids. Ids are assigned in order and never change."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
         self._ids: dict[str, int] = {}
@@ -44,7 +44,7 @@ class Tokenizer:
         return len(self._ids)
 
     def add_tokens(self, tokens: Iterable[str]) -> int:
-        """Append what is not known yet; the number of new tokens."""
+        """Append the tokens that are not known yet; returns how many are new."""
         before = len(self)
         for token in tokens:
             self._ids.setdefault(token, len(self._ids))
@@ -56,7 +56,7 @@ class Tokenizer:
 
 
 class ActionTokens(ActionHead):
-    """Between normalised actions in [-1, 1] and the ids of their bins' tokens."""
+    """Converts between normalised actions in [-1, 1] and the token ids of their bins."""
 
     ids: Tensor
 
@@ -79,7 +79,7 @@ class ActionTokens(ActionHead):
 
 
 class SpeakingPolicy(Policy):
-    """The base policy that says its chunk token by token; `policy(**batch).loss` trains it."""
+    """The base policy, generating its chunk token by token; `policy(**batch).loss` is the training loss."""
 
     def __init__(self, config: PolicyConfig | None = None) -> None:
         super().__init__(config)
@@ -91,12 +91,12 @@ class SpeakingPolicy(Policy):
         return ActionTokens(self.config.horizon, self.config.action_dim)
 
     def tie_weights(self) -> None:
-        """Let what the policy says be compared with the rows that it reads."""
+        """Use the rows of the input embedding as the weight of the output head."""
         self.lm_head.weight = self.language_model.embed_tokens.weight
         self.lm_head.out_features = len(self.lm_head.weight)
 
     def add_action_tokens(self) -> None:
-        """Give each bin of an action a token of its own, beside those of the text."""
+        """Give each action bin its own token, beside the text tokens."""
         names = [f"<action_{i}>" for i in range(BINS)]
         self.tokenizer.add_tokens(names)
         self.head.ids = self.tokenizer.ids(names)
@@ -110,7 +110,7 @@ class SpeakingPolicy(Policy):
         action: Tensor | None = None,
         action_is_pad: Tensor | None = None,
     ) -> PolicyOutput:
-        """The training loss where `action` (B, H, A) is given, in environment units; else the predicted chunk."""
+        """The training loss if `action` (B, H, A) is given, in environment units; else the predicted chunk."""
         prefix, mask = self.embed_prefix(pixel_values, input_ids, attention_mask, state)
         if action is None:
             return PolicyOutput(action=self.speak(prefix, mask))
@@ -126,7 +126,7 @@ class SpeakingPolicy(Policy):
             return self(**{name: batch[name] for name in OBSERVATION_KEYS}).action
 
     def speak(self, prefix: Tensor, mask: Tensor) -> Tensor:
-        """Say the likeliest action token H·A times, each after those before it: (B, H, A) in environment units."""
+        """Generate the H·A most likely action tokens, each from those before it: (B, H, A) in environment units."""
         ids = torch.empty(len(prefix), 0, dtype=torch.long, device=prefix.device)
         for _ in range(self.config.horizon * self.config.action_dim):
             logits = self.next_tokens(prefix, mask, ids)[:, -1, self.head.ids]  # (B, BINS)
@@ -135,7 +135,7 @@ class SpeakingPolicy(Policy):
         return self.action_statistics.unnormalize(chunk)
 
     def next_tokens(self, prefix: Tensor, mask: Tensor, said: Tensor) -> Tensor:
-        """Logits of the token after the prefix, and after each of the `said` ones: (B, S) to (B, S + 1, rows)."""
+        """Logits of the token after the prefix and after each token in `said`: (B, S) to (B, S + 1, rows)."""
         sequence = torch.cat([prefix, self.embed_instruction(said)], dim=1)
         seen = torch.cat([mask, mask.new_ones(said.shape)], dim=1)
         hidden = self.run_language_model(sequence, seen)[:, prefix.shape[1] - 1 :]  # (B, S + 1, D)
@@ -143,7 +143,7 @@ class SpeakingPolicy(Policy):
 
 
 def pretrained() -> SpeakingPolicy:
-    """The pretrained base in a policy with the whole text vocabulary; reserved rows are drawn afresh."""
+    """The pretrained base in a policy with the whole text vocabulary; reserved rows are random."""
     base = Policy.from_base()
     policy = SpeakingPolicy(replace(base.config, vocabulary_size=len(TEXT_TOKENS)))
     words = base.language_model.embed_tokens.weight.detach()
@@ -156,7 +156,7 @@ def pretrained() -> SpeakingPolicy:
 
 
 def build_optimizer(policy: SpeakingPolicy, learning_rate: float = 3e-3) -> torch.optim.AdamW:
-    """AdamW over everything that trains, in two groups: with and without weight decay."""
+    """AdamW over every trainable parameter, in two groups: with and without weight decay."""
     table = policy.lm_head.weight
     decay = [p for p in policy.parameters() if p.requires_grad and p.dim() > 1 and p is not table]
     rest = [p for p in policy.parameters() if p.requires_grad and (p.dim() <= 1 or p is table)]
@@ -165,7 +165,7 @@ def build_optimizer(policy: SpeakingPolicy, learning_rate: float = 3e-3) -> torc
 
 
 def build_training(seed: int) -> tuple[SpeakingPolicy, torch.optim.AdamW]:
-    """The pretrained policy with action tokens, and the optimizer that trains it; `seed` draws what is new."""
+    """The pretrained policy with action tokens, and its optimizer; `seed` sets the random draws of new weights."""
     with private_randomness(seed):
         policy = pretrained()
         policy.add_action_tokens()

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from labs.vla.dataset import batches, demonstrations
 FRAMES = 8
 STEPS = 100
 WORDS = 14
-"""Ids below this are the words that instructions are made of."""
+"""Ids below this are the words of the instructions."""
 
 
 def table(learner: Any, seed: int) -> dict[str, Any]:
-    """The ids of the action tokens (48,), and how many rows there are to read and to speak with."""
+    """The ids of the action tokens (48,), and the number of rows of the input table and of the output head."""
     policy, _ = learner.policy.build_training(seed)
     return {
         "ids": policy.head.ids,
@@ -28,7 +28,7 @@ def table(learner: Any, seed: int) -> dict[str, Any]:
 
 
 def spoken(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The loss of a fresh policy on `batch`, the logits it was made of (B, H * A, rows), and the actions' token ids."""
+    """The loss of a fresh policy on `batch`, the logits behind it (B, H * A, rows), and the actions' token ids."""
     policy, _ = learner.policy.build_training(seed)
     logits: list[Tensor] = []
     handle = policy.lm_head.register_forward_hook(lambda _, __, output: logits.append(output))
@@ -46,7 +46,7 @@ def round_trip(learner: Any, action: Tensor) -> dict[str, Tensor]:
 
 
 def rows_before_and_after(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> dict[str, Any]:
-    """What is read for each action token (48, D) and each word (14, D), before and after `steps` of the optimizer."""
+    """The input rows of each action token (48, D) and each word (14, D), before and after `steps` of the optimizer."""
     policy, optimizer = learner.policy.build_training(seed)
     before = _rows(policy)
     _train(policy, optimizer, batch, steps)
@@ -55,7 +55,7 @@ def rows_before_and_after(learner: Any, batch: dict[str, Tensor], seed: int, ste
 
 
 def optimized(learner: Any) -> dict[str, int]:
-    """How often each trainable parameter of a fresh policy stands in the optimizer's groups."""
+    """How often each trainable parameter of a fresh policy occurs in the optimizer's groups."""
     policy, optimizer = learner.policy.build_training(0)
     held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     return {name: held.count(id(value)) for name, value in policy.named_parameters() if value.requires_grad}
@@ -72,7 +72,7 @@ def logits(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def learnt_by_heart(learner: Any, seed: int) -> dict[str, Tensor]:
-    """After many steps on a few frames: the chunk that the policy says, the expert's, in units of the action space."""
+    """After many steps on a few frames: the generated and the expert's actions, in units of the action space."""
     policy, optimizer = learner.policy.build_training(seed)
     batch = next(batches(demonstrations(FRAMES, seed), FRAMES, steps=1, seed=seed))
     losses = _train(policy, optimizer, batch, STEPS)
@@ -91,7 +91,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 def symptom(learner: Any) -> None:
     """The first batch: what `lab run 02` shows."""
-    print("One batch of demonstrations for the policy that speaks its actions\n")
+    print("One batch of demonstrations for the policy with action tokens\n")
     try:
         policy, optimizer = learner.policy.build_training(0)
         batch = next(batches(demonstrations(FRAMES, seed=2), FRAMES, steps=1, seed=2))
@@ -123,7 +123,7 @@ def _train(policy: Any, optimizer: torch.optim.Optimizer, batch: dict[str, Tenso
 
 
 def _rows(policy: Any) -> Tensor:
-    """What the language model reads for every word and every action token, (14 + 48, D)."""
+    """The input row of every word and every action token, (14 + 48, D)."""
     ids = torch.cat([torch.arange(WORDS), policy.head.ids.cpu()])
     with torch.no_grad():
         return policy.embed_instruction(ids[None])[0].clone()

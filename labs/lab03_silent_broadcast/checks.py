@@ -1,4 +1,4 @@
-"""What must hold of a policy with a gripper of its own. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a policy with a separate gripper head. Runs in the grader's process; never sees the learner's code.
 
 The reference is written from the docstrings of policy.py: motions in units of their standard deviation under a smooth L1, and
 one weighted squared error for each frame.
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import random_batch
+from labs.invariants import expect_success_rate, padded_batch, random_batch
 from labs.vla.normalization import TABLETOP_STD
 
 HORIZON = 4
@@ -30,14 +30,14 @@ SUCCESS_BAR = 0.5
 
 @check(
     kind="behaviour",
-    title="The loss is one error a frame, at every batch size",
+    title="The loss has one error per frame, at every batch size",
     property="The loss of B frames must be the mean over the B frames: motion error plus weighted gripper error, each frame against its own target.",
     instrument="debugkit.check(policy, batch, select=['DK002'])",
 )
 def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
     measured, wanted, sizes = [], [], (17, 1, 2, rng.integer(3, 8))
     for size in sizes:
-        batch = padded_batch(rng, size)
+        batch = batch_with_few_grasps(rng, size)
         seen = submission.observe("loss_and_action", batch=batch, seed=rng.seed())
         motion, command, target = motion_loss(seen["action"], batch), seen["action"][:, 0, 2], grasp_target(batch)
         if size == sizes[0]:
@@ -52,7 +52,7 @@ def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="A frame's loss does not depend on its neighbours",
-    property="Where no step is padded, the loss of a batch must be the mean of the losses its frames have alone.",
+    property="If no step is padded, the loss of a batch must be the mean of the losses of its frames, each in a batch of its own.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_batch_loss_is_the_mean_of_single_losses(submission: Submission, rng: Rng) -> None:
@@ -76,7 +76,7 @@ def test_batch_loss_is_the_mean_of_single_losses(submission: Submission, rng: Rn
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
 def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
-    batch, seed = padded_batch(rng, 3), rng.seed()
+    batch, seed = batch_with_few_grasps(rng, 3), rng.seed()
     action = submission.observe("loss_and_action", batch=batch, seed=seed)["action"]
     expect(action, "the action chunk").has_shape(3, HORIZON, 3)
     for name, other in (
@@ -90,12 +90,12 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="Padded steps count in no loss",
-    property="What stands in the padded steps of a chunk, after the episode's end, must not change the loss.",
+    title="Padded steps do not count in the loss",
+    property="The actions in the padded steps of a chunk, after the episode's end, must not change the loss.",
     instrument="debugkit.check(policy, batch, select=['DK303'])",
 )
 def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
-    batch, seed = padded_batch(rng, 5), rng.seed()
+    batch, seed = batch_with_few_grasps(rng, 5), rng.seed()
     loss = submission.observe("loss_and_action", batch=batch, seed=seed)["loss"]
     noise = rng.normal(5, HORIZON, 3) * batch["action_is_pad"][..., None]
     changed = submission.observe("loss_and_action", batch={**batch, "action": batch["action"] + noise}, seed=seed)[
@@ -111,7 +111,7 @@ def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.find_graph_cut(policy, batch)",
 )
 def test_every_parameter_gets_a_gradient(submission: Submission, rng: Rng) -> None:
-    norms = submission.observe("gradients", batch=padded_batch(rng, 6), seed=rng.seed())
+    norms = submission.observe("gradients", batch=batch_with_few_grasps(rng, 6), seed=rng.seed())
     expect(
         sorted(name for name, norm in norms.items() if norm < 0), "the list of parameters without a gradient"
     ).equals([])
@@ -122,7 +122,7 @@ def test_every_parameter_gets_a_gradient(submission: Submission, rng: Rng) -> No
 
 @check(
     kind="outcome",
-    title="The gripper can learn one batch by heart",
+    title="The gripper can overfit one batch",
     property=f"After {OVERFIT_STEPS} steps on 32 frames, the gripper's commands must be the expert's.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
@@ -140,8 +140,7 @@ def test_gripper_overfits_one_batch(submission: Submission, seed: int) -> None:
 )
 def test_robot_grasps(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
-    expect(result["success"], "the list of successes").has_shape(EPISODES)
-    expect(result["success"].double().mean(), "the success rate").at_least(SUCCESS_BAR)
+    expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
 @wrong_fix(
@@ -154,7 +153,7 @@ def recognise_means(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "average_over_targets",
-    says="This averages the (B, B) errors over the targets before squaring: every frame is held against the batch's mean target, not its own.",
+    says="This averages the (B, B) errors over the targets before squaring: every frame is compared with the batch's mean target, not with its own.",
 )
 def recognise_average(evidence: Mapping[str, Any]) -> bool:
     return "mean target" in evidence["test_loss_equals_the_reference/formula"]
@@ -162,7 +161,7 @@ def recognise_average(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "first_row_only",
-    says="This keeps B of the B × B errors, but the wrong ones: the first frame's command is held against every target, and no other command gets a loss.",
+    says="This keeps B of the B × B errors, but the wrong ones: the first frame's command is compared with every target, and no other command gets a loss.",
 )
 def recognise_first_row(evidence: Mapping[str, Any]) -> bool:
     return "first command" in evidence["test_loss_equals_the_reference/formula"]
@@ -170,7 +169,7 @@ def recognise_first_row(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "expand_target",
-    says="The two shapes are equal now and the loss has not changed: it is still the mean over every pair of frames. Each command has one target, its own.",
+    says="The two shapes are now equal, but the loss has not changed: it is still the mean over every pair of frames. Compare each command with its own target only.",
 )
 def recognise_expanded(evidence: Mapping[str, Any]) -> bool:
     return "every pair" in evidence["test_loss_equals_the_reference/formula"] and not any(
@@ -180,7 +179,7 @@ def recognise_expanded(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "weights_against_every_frame",
-    says="Each command meets its own target now. Then a column of errors (B, 1) is multiplied by a row of weights (B,): the same mistake, one line further down.",
+    says="Each command is now compared with its own target. But then a column of errors (B, 1) is multiplied by a row of weights (B,): the same mistake, one line further down.",
 )
 def recognise_weights_of_every_frame(evidence: Mapping[str, Any]) -> bool:
     return "every weight" in evidence["test_loss_equals_the_reference/formula"]
@@ -188,7 +187,7 @@ def recognise_weights_of_every_frame(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "weights_dropped",
-    says="The pairing is right, but the weights are gone: a frame in which the expert stays open counts one and a half times.",
+    says="The pairing is correct, but the weights are gone: a frame in which the expert stays open must count one and a half times.",
 )
 def recognise_no_weights(evidence: Mapping[str, Any]) -> bool:
     return evidence["test_loss_equals_the_reference/formula"] == "no weights"
@@ -196,7 +195,7 @@ def recognise_no_weights(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "divided_by_the_weights",
-    says="The pairing is right, but this divides by the sum of the weights, not by the number of frames: a frame's loss now depends on its neighbours' weights.",
+    says="The pairing is correct, but this divides by the sum of the weights, not by the number of frames: a frame's loss now depends on its neighbours' weights.",
 )
 def recognise_division(evidence: Mapping[str, Any]) -> bool:
     return evidence["test_loss_equals_the_reference/formula"] == "divided by the weights"
@@ -204,33 +203,33 @@ def recognise_division(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "louder_gripper",
-    says="This makes the same mistake louder: the gripper's loss grew by a factor, and still compares every pair of frames.",
+    says="This only scales the same mistake: the gripper's loss grew by a factor and still compares every pair of frames.",
 )
 def recognise_louder(evidence: Mapping[str, Any]) -> bool:
     return "times" in evidence["test_loss_equals_the_reference/formula"]
 
 
-def padded_batch(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A batch in which grasps are rarer and later steps may be padded, the first never."""
-    batch, length = random_batch(rng, size), rng.integers(1, HORIZON + 1, size)
+def batch_with_few_grasps(rng: Rng, size: int) -> dict[str, Tensor]:
+    """A batch with fewer grasps, in which later steps may be padded; the first step never is."""
+    batch = padded_batch(rng, size)
     batch["action"][..., 2] = 2.0 * rng.boolean(size, HORIZON, probability=0.3).float() - 1
-    return {**batch, "action_is_pad": torch.arange(HORIZON)[None] >= length[:, None]}
+    return batch
 
 
 def motion_loss(action: Tensor, batch: dict[str, Tensor]) -> float:
-    """The reference of the motion's loss, from predicted actions in metres."""
+    """The reference motion loss, from predicted actions in metres."""
     predicted, target = action[..., :2].double() / MOTION_STD, batch["action"][..., :2].double() / MOTION_STD
     error = F.smooth_l1_loss(predicted, target, beta=0.1, reduction="none").mean(dim=-1)  # (B, H)
     return float(error[~batch["action_is_pad"]].mean())
 
 
 def gripper_loss(command: Tensor, target: Tensor) -> float:
-    """The reference of the gripper's loss."""
+    """The reference gripper loss."""
     return float((weights(target) * (command.double() - target) ** 2).mean())
 
 
 def formula(measured: float, command: Tensor, target: Tensor) -> str:
-    """Which formula explains a gripper loss measured on many unlike frames, where no two formulas agree."""
+    """Which formula explains a measured gripper loss. The frames must differ, so that no two formulas agree."""
     weight, command, target = weights(target), command.double(), target.double()
     pairs = float((weight * (command[:, None] - target) ** 2).mean())
     candidates = {

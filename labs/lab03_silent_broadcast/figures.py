@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.training import fit
@@ -20,7 +20,7 @@ def figures(out: Path) -> None:
     loss_figure, loss_axes = new_figure("Training loss, the same seed", "step", "loss (running mean of 9)")
     command_figure, command_axes = new_figure("Gripper commands for 512 frames never seen", "command", "frames")
     held_out = next(batches(demonstrations(512, seed=4), 512, steps=1, seed=4))
-    for name, module in broken_and_mended(find("03")).items():
+    for name, module in broken_and_fixed(find("03")).items():
         policy = module.GraspPolicy.from_base(seed=SEED)
         losses = fit(policy, demonstrations(STEPS * BATCH_SIZE, SEED), steps=STEPS, seed=SEED, batch_size=BATCH_SIZE)
         loss_axes.plot(smooth(losses), color=COLOURS[name], label=name)

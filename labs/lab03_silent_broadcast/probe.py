@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[s
 
 
 def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, float]:
-    """Norm of every parameter's gradient after one backward; -1 where there is none."""
+    """Norm of every parameter's gradient after one backward; -1 if there is none."""
     policy = learner.policy.GraspPolicy.from_base(seed=seed)
     policy(**batch).loss.backward()
     return {
@@ -100,7 +100,7 @@ def _expert_commands(batch: dict[str, Tensor]) -> Tensor:
 
 
 class _Subtractions(TorchFunctionMode):
-    """Writes down which shapes meet in a subtraction or in one of torch's own losses."""
+    """Records the operand shapes of every subtraction and of torch's own squared error."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""What must hold of a policy whose patches carry the code of their place. Runs in the grader's process.
+"""What must hold for a policy with place codes on its patches. Runs in the grader's process.
 
-The reference is a policy's own answer elsewhere: on a second device, and in another policy that loaded its checkpoint.
+The reference is the same policy elsewhere: on a second device, and in another policy that loaded its checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_frames_to_be_independent, expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import (
+    expect_frames_to_be_independent,
+    expect_image_and_instruction_to_matter,
+    expect_step_on_a_second_device,
+    random_batch,
+)
 
 REACH, GAIN = 0.15, 0.5
 LOSS_BAR = 0.3
@@ -21,16 +26,11 @@ LOSS_BAR = 0.3
 @check(
     kind="behaviour",
     title="The step runs on a second device, forward and backward",
-    property="With the policy and the batch on another device, no tensor may be left on the CPU, and forward and backward must both end.",
+    property="With the policy and the batch on another device, no tensor may be left on the CPU, and forward and backward must both complete.",
     instrument="debugkit.simulate_device(policy, batch)",
 )
 def test_runs_on_a_second_device(submission: Submission, rng: Rng) -> None:
-    seen = submission.observe("second_device", batch=random_batch(rng, rng.integer(2, 5)), seed=rng.seed())
-    left = [stray["attribute"] or stray["operation"] for stray in seen["strays"]]
-    expect(", ".join(left) or "nothing", "what was left on the CPU").equals("nothing")
-    expect(seen["not_examined"], "the reason why the step was not examined").equals(None)
-    expect(seen["forward"], "the forward on the second device").is_true()
-    expect(seen["backward"], "the backward on the second device").is_true()
+    expect_step_on_a_second_device(submission, random_batch(rng, rng.integer(2, 5)), rng.seed())
 
 
 @check(
@@ -44,13 +44,13 @@ def test_checkpoint_restores_the_codes(submission: Submission, rng: Rng) -> None
     for size in (1, rng.integer(2, 6)):
         patches, arm = rng.normal(size, 16, 64), rng.uniform(size, 2)
         seen = submission.observe("restored", patches=patches, arm=arm, seed=rng.integer(0, 10**6))
-        expect(seen["restored"], "what the loaded policy makes of the patches").close_to(seen["saved"])
+        expect(seen["restored"], "the coded patches of the loaded policy").close_to(seen["saved"])
 
 
 @check(
     kind="behaviour",
     title="Codes belong to places, not to the sensor",
-    property="Codes must be drawn by the seed, differ from patch to patch, have unit variance, and stay at their place when the camera is turned.",
+    property="Codes must depend on the seed, differ from patch to patch, have unit variance, and stay at their place when the camera is rotated.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_codes_are_codes_of_places(submission: Submission, rng: Rng) -> None:
@@ -66,7 +66,7 @@ def test_codes_are_codes_of_places(submission: Submission, rng: Rng) -> None:
         for turns in (0, 1, 2, 3):
             upright = patches.view(side, side, width).rot90(turns, dims=(0, 1)).reshape(1, side * side, width)
             given = submission.observe("placed", patches=patches, quarter_turns=turns, **asked)
-            expect(given, f"patches of a camera turned {turns} times").close_to(upright + codes, atol=1e-5)
+            expect(given, f"patches of a camera rotated {turns} times").close_to(upright + codes, atol=1e-5)
         another = submission.observe("placed", patches=nothing, quarter_turns=0, arm=far, seed=seed + 1)
         expect(another, "the codes of another seed").differs_from(codes)
 
@@ -74,12 +74,12 @@ def test_codes_are_codes_of_places(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Gain and mark train, the codes do not",
-    property="The place codes have two trainable parameters of one number a channel; a step of every parameter must leave the codes themselves as they were.",
+    property="The place codes must have two trainable parameters with one number per channel, and an optimizer step must leave the codes themselves unchanged.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
 def test_codes_stay_as_drawn(submission: Submission, rng: Rng) -> None:
     shapes = submission.observe("trainable")
-    expect(sorted(shapes.values()), "the shapes of what trains in the place codes").equals([[64], [64]])
+    expect(sorted(shapes.values()), "the shapes of the place codes' trainable parameters").equals([[64], [64]])
     seen = submission.observe("after_a_step", batch=random_batch(rng, 4), seed=rng.integer(0, 10**6))
     expect(seen["after"], "the codes after a step").close_to(seen["before"], rtol=1e-3, atol=1e-3)
 
@@ -106,8 +106,8 @@ def test_frames_are_independent(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="What is loaded is what was trained",
-    property=f"After a short training, saved and loaded into another policy, the loss on frames never seen must be below {LOSS_BAR}.",
+    title="A loaded policy is as good as the trained one",
+    property=f"After a short training, saved and loaded into another policy, the loss on held-out frames must be below {LOSS_BAR}.",
     instrument="lab run 04",
 )
 def test_loaded_policy_is_the_trained_one(submission: Submission, seed: int) -> None:
@@ -117,7 +117,7 @@ def test_loaded_policy_is_the_trained_one(submission: Submission, seed: int) -> 
 
 @wrong_fix(
     "moved_in_forward",
-    says="It runs on any device now. But the codes are in no checkpoint: a policy that loads one gives its patches codes the language model has never seen.",
+    says="It runs on any device now. But the codes are in no checkpoint: a policy that loads one uses codes that its language model has never seen.",
 )
 def recognise_move(evidence: Mapping[str, Any]) -> bool:
     return runs(evidence) and loses_codes(evidence) and moved_late(evidence)
@@ -125,7 +125,7 @@ def recognise_move(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "not_persistent",
-    says="A buffer with persistent=False moves with the policy and is left out of its checkpoint. That is for what the constructor can make again; these codes were drawn.",
+    says="A buffer with persistent=False moves with the policy but is left out of its checkpoint. Use it for values that the constructor can compute again; these codes are random.",
 )
 def recognise_not_persistent(evidence: Mapping[str, Any]) -> bool:
     return runs(evidence) and loses_codes(evidence) and not moved_late(evidence)
@@ -133,7 +133,7 @@ def recognise_not_persistent(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "trained_table",
-    says="As a parameter the table moves and is saved, and it trains as well: the codes drift with every step. A parameter is for what is learnt, a buffer for what is not.",
+    says="As a parameter the table moves and is saved, but it also trains: the codes drift with every step. Use a parameter for learnt values and a buffer for fixed ones.",
 )
 def recognise_trained(evidence: Mapping[str, Any]) -> bool:
     return [16, 64] in evidence["trainable"].values()
@@ -141,7 +141,7 @@ def recognise_trained(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "same_codes_for_all",
-    says="The constructor can make these codes again, because every policy has the same ones: a constant in the program says what the checkpoint should.",
+    says="The constructor can compute these codes again only because every policy now has the same ones: a constant in the program replaces what the checkpoint should hold.",
 )
 def recognise_constant(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get("test_codes_are_codes_of_places/the codes of another seed")

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.training import fit
@@ -21,7 +21,7 @@ def figures(out: Path) -> None:
     torch.set_num_threads(1)
     held_out = next(batches(demonstrations(256, SEED + 1), 256, steps=1, seed=SEED))
     figure, axes = new_figure("Loss on frames never seen", "step at which the checkpoint was saved", "loss")
-    for name, module in broken_and_mended(find("04")).items():
+    for name, module in broken_and_fixed(find("04")).items():
         steps, own, loaded = _train(module, held_out)
         axes.plot(steps, loaded, color=COLOURS[name], label=f"{name}: loaded elsewhere")
     axes.plot(steps, own, color=REFERENCE, linestyle="--", label="the policy that was trained, either way")

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ANOTHER_SEED = 7_000
 
 
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """A step on the second device: which tensors were left on the CPU, and how far it came.
+    """A step on the second device: which tensors were left on the CPU, and how far the step got.
 
-    A grade has no GPU to see, so the device is pretended: PyTorch's PrivateUse1, in a child process of this one.
+    A grade does not use a GPU, so the device is pretended: PyTorch's PrivateUse1, in a child process of this one.
     """
     return asdict(debugkit.simulate_device(learner.policy.build_policy(seed), batch))
 
 
 def placed(learner: Any, patches: Tensor, arm: Tensor, seed: int, quarter_turns: int) -> Tensor:
-    """What a fresh PlaceCode makes of patches (B, P, D) and arms (B, 2)."""
+    """The output of a fresh PlaceCode for patches (B, P, D) and arms (B, 2)."""
     torch.manual_seed(seed)
     side = int(patches.shape[1] ** 0.5)
     with torch.no_grad():
@@ -36,7 +36,7 @@ def placed(learner: Any, patches: Tensor, arm: Tensor, seed: int, quarter_turns:
 
 
 def restored(learner: Any, patches: Tensor, arm: Tensor, seed: int) -> dict[str, Any]:
-    """The places' output before a checkpoint is saved, and of a policy built from another seed that loaded it."""
+    """The output of `places` in the saved policy, and in one built from another seed that loaded the checkpoint."""
     policy = learner.policy.build_policy(seed)
     other = _restore(policy, learner.policy.build_policy(seed + ANOTHER_SEED))
     with torch.no_grad():
@@ -44,14 +44,14 @@ def restored(learner: Any, patches: Tensor, arm: Tensor, seed: int) -> dict[str,
 
 
 def held(learner: Any) -> dict[str, list[str]]:
-    """What tensors the place codes hold as plain attributes, and which they put into a checkpoint."""
+    """The tensors that the place codes hold as plain attributes, and those they put into a checkpoint."""
     places = learner.policy.build_policy(0).places
     plain = [name for name, value in vars(places).items() if isinstance(value, Tensor)]
     return {"plain": plain, "saved": list(places.state_dict())}
 
 
 def after_a_step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """What the places add to zeros, apart from the gain, before and after one large step of every parameter."""
+    """The codes without their gain, before and after one large optimizer step of every parameter."""
     policy = learner.policy.build_policy(seed)
     before = _codes(policy)
     optimizer = torch.optim.SGD([value for value in policy.parameters() if value.requires_grad], lr=1.0)
@@ -72,7 +72,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def restored_after_training(learner: Any, seed: int) -> dict[str, float]:
-    """Train, save, load elsewhere: the loss on frames never seen, before saving and after loading."""
+    """Train, save, load into another policy: the loss on held-out frames, before saving and after loading."""
     policy, other, _ = _train_and_restore(learner, seed)
     held_out = _batch(256, seed + 1)
     with torch.no_grad():
@@ -115,7 +115,7 @@ def _train_and_restore(learner: Any, seed: int) -> tuple[Any, Any, list[float]]:
 
 
 def _restore(policy: Any, other: Any) -> Any:
-    """Save one policy's checkpoint and load it into the other, as torch.save and torch.load do it."""
+    """Save one policy's checkpoint and load it into the other, with torch.save and torch.load."""
     file = io.BytesIO()
     torch.save(policy.state_dict(), file)
     file.seek(0)
@@ -124,7 +124,7 @@ def _restore(policy: Any, other: Any) -> Any:
 
 
 def _codes(policy: Any) -> Tensor:
-    """The codes (P, D) as the places add them to zeros, the gain divided out again; the arm is far away."""
+    """The codes (P, D): the output of `places` for zeros, divided by the gain, with the arm far away."""
     side = policy.config.image_size // policy.config.patch_size
     with torch.no_grad():
         nothing, far = torch.zeros(1, side * side, policy.config.width), torch.full((1, 2), 1e3)

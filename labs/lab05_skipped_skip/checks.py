@@ -1,6 +1,6 @@
-"""What must hold of a pyramid of patches. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a pyramid of patches. Runs in the grader's process and never sees the learner's code.
 
-The reference is the pyramid of the docstring, written again here and run with the learner's own weights.
+The reference implements the docstring's pyramid independently and runs it with the weights of the learner's module.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LOSS_BAR = 0.42
 
 @check(
     kind="behaviour",
-    title="The pyramid is what the docstring says, at three sizes",
-    property="The output must be the way up plus the detail, once, at full resolution; on square grids and others.",
+    title="The pyramid computes what its docstring says, at three sizes",
+    property="The output must be the way up plus the detail, added once at full resolution, on square grids and others.",
     instrument="debugkit.check(policy, batch, select=['DK008'])",
 )
 def test_pyramid_equals_the_reference(submission: Submission, rng: Rng) -> None:
@@ -37,8 +37,8 @@ def test_pyramid_equals_the_reference(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="What moves the detail moves the output",
-    property="Noise that is added to the detail path's output must arrive at the pyramid's output: at the same patch, at the same size, once.",
+    title="A change of the detail changes the output",
+    property="Noise that is added to the detail path's output must appear in the pyramid's output once, unscaled and at the same patches.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_detail_moves_the_output(submission: Submission, rng: Rng) -> None:
@@ -52,8 +52,8 @@ def test_detail_moves_the_output(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="The gradient comes back the same way",
-    property="A hook on the detail path must see its output at full resolution and, on the way back, exactly the gradient that entered at the pyramid's output.",
+    title="The gradient reaches the detail path",
+    property="The detail path's output must have full resolution, and its gradient must be exactly the gradient at the pyramid's output.",
     instrument="debugkit.watch_shapes(policy, {'pyramid.detail': 'B 64 h w'})",
 )
 def test_gradient_comes_back(submission: Submission, rng: Rng) -> None:
@@ -61,7 +61,7 @@ def test_gradient_comes_back(submission: Submission, rng: Rng) -> None:
         patches, upstream = rng.normal(2, size[0] * size[1], 8), rng.normal(2, size[0] * size[1], 8)
         seen = submission.observe("hooked", patches=patches, size=list(size), upstream=upstream, seed=rng.seed())
         expect(seen["shape"], "the shape of the detail").equals([2, 8, *size])
-        expect(seen["gradient"] is not None, "a gradient came back to the detail,").is_true()
+        expect(seen["gradient"] is not None, "the detail gets a gradient,").is_true()
         expect(seen["gradient"], "the gradient of the detail").close_to(
             upstream.transpose(1, 2).unflatten(2, size), rtol=1e-3, atol=1e-4
         )
@@ -70,16 +70,16 @@ def test_gradient_comes_back(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="A fresh pyramid hands its input on",
-    property="As built, the pyramid must give every patch nearly as it came, so that the pretrained projector can read it.",
+    title="A fresh pyramid is close to the identity",
+    property="As built, the pyramid must return every patch nearly unchanged, so that the pretrained projector can read it.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_starts_close_to_identity(submission: Submission, rng: Rng) -> None:
     patches = rng.normal(2, 16, 64, std=3.0)
     given = submission.observe("fresh", patches=patches, size=[4, 4], seed=rng.seed())
-    expect(given, "what a fresh pyramid gives").has_shape(2, 16, 64)
+    expect(given, "the output of a fresh pyramid").has_shape(2, 16, 64)
     similar = F.cosine_similarity(given, patches, dim=-1)
-    expect(similar.mean(), "the mean cosine between what comes and what goes").at_least(0.7)
+    expect(similar.mean(), "the mean cosine similarity of input and output").at_least(0.7)
 
 
 @check(
@@ -95,7 +95,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Frames are independent, and the same parts train",
-    property="The action of a frame must not depend on its neighbours, and the pyramid must train the five parts it had.",
+    property="The action of a frame must not depend on its neighbours, and the pyramid's five parts must all be trainable.",
     instrument="debugkit.check(policy, batch, select=['DK305', 'DK113'])",
 )
 def test_frames_and_parameters(submission: Submission, rng: Rng) -> None:
@@ -103,14 +103,14 @@ def test_frames_and_parameters(submission: Submission, rng: Rng) -> None:
     expect(sorted(name for name, count in counts.items() if count), "the parts of the pyramid that train").equals(
         ["across", "detail", "down", "middle", "up"]
     )
-    expect(sum(counts.values()), "the number of trained numbers in the pyramid").between(20_000, 40_000)
+    expect(sum(counts.values()), "the number of trainable values in the pyramid").between(20_000, 40_000)
     expect_frames_to_be_independent(submission, rng)
 
 
 @check(
     kind="outcome",
     title="The policy learns where the block is",
-    property=f"After a short training the loss on frames never seen must be below {LOSS_BAR}.",
+    property=f"After a short training the loss on held-out frames must be below {LOSS_BAR}.",
     instrument="lab run 05",
 )
 def test_policy_learns(submission: Submission, seed: int) -> None:
@@ -119,7 +119,7 @@ def test_policy_learns(submission: Submission, seed: int) -> None:
 
 @wrong_fix(
     "added_twice",
-    says="The detail arrives, twice: once in the loop and once after it. Its gradient is doubled too.",
+    says="The detail is added twice: once in the loop and once after it. Its gradient is doubled too.",
 )
 def recognise_twice(evidence: Mapping[str, Any]) -> bool:
     return evidence[JOINS] == "the detail, twice"
@@ -127,7 +127,7 @@ def recognise_twice(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "averaged_over_the_grid",
-    says="A tensor of one number a channel fits every grid by broadcasting, and holds no detail: every patch gets the grid's mean.",
+    says="A tensor with one number per channel fits every grid by broadcasting, but holds no detail: every patch gets the grid's mean.",
 )
 def recognise_mean(evidence: Mapping[str, Any]) -> bool:
     return evidence[JOINS] == "the detail's mean over the grid"
@@ -135,7 +135,7 @@ def recognise_mean(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "on_every_level",
-    says="The condition is gone, and with it what it was for: the detail is shrunk and added to the coarse levels as well.",
+    says="Without the condition, the detail is resized and added to the coarse levels as well. It belongs to full resolution only.",
 )
 def recognise_every_level(evidence: Mapping[str, Any]) -> bool:
     return evidence[JOINS] == "the detail, and more"
@@ -143,7 +143,7 @@ def recognise_every_level(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "in_place_of_the_way_up",
-    says="The detail is the whole output now. The skip was to be added to the way up: what the coarse levels computed is thrown away.",
+    says="The detail is now the whole output. The skip must be added to the way up: here, what the coarse levels computed is thrown away.",
 )
 def recognise_replaced(evidence: Mapping[str, Any]) -> bool:
     return evidence[JOINS] == "nothing: it is the detail alone"
@@ -151,7 +151,7 @@ def recognise_replaced(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "detached",
-    says="The values are right and no gradient goes back through them: the detail path stays an identity for ever, and the vision tower learns through the coarse levels alone.",
+    says="The values are correct, but no gradient goes back through them: the detail path stays an identity for ever, and the vision tower learns through the coarse levels alone.",
 )
 def recognise_detached(evidence: Mapping[str, Any]) -> bool:
     return evidence[JOINS] == "the detail" and evidence["hooked"]["gradient"] is None
@@ -188,7 +188,7 @@ def reference(patches: Tensor, size: tuple[int, int], weights: Mapping[str, Tens
 
 
 def what_was_added(output: Tensor, way_up: Tensor, detail: Tensor) -> str:
-    """What the output holds beside the way up, in words."""
+    """What the output contains in addition to the way up, in words."""
     candidates = {
         "the detail": way_up + detail,
         "nothing": way_up,

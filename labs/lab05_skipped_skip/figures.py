@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import demonstrations
 from labs.vla.training import fit
@@ -24,7 +24,7 @@ def figures(out: Path) -> None:
     reach_figure, only = new_figure("", "", "")
     only.remove()
     panels = reach_figure.subplots(1, 2)
-    for (name, module), axes in zip(broken_and_mended(find("05")).items(), panels, strict=True):
+    for (name, module), axes in zip(broken_and_fixed(find("05")).items(), panels, strict=True):
         policy = module.build_policy(SEED)
         frames = demonstrations(STEPS * BATCH_SIZE, SEED)
         losses = fit(policy, frames, steps=STEPS, seed=SEED, batch_size=BATCH_SIZE, learning_rate=2e-3)

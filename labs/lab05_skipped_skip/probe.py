@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SYMPTOM_STEPS, OUTCOME_STEPS = 120, 80
 
 
 def pyramid(learner: Any, patches: Tensor, size: list[int], seed: int) -> dict[str, Any]:
-    """What a pyramid with random weights makes of patches (B, P, V), and the weights."""
+    """The output of a pyramid with random weights for patches (B, P, V), and the weights."""
     module = _random_pyramid(learner, patches.shape[-1], seed)
     with torch.no_grad():
         output = module(patches, tuple(size))
@@ -24,7 +24,7 @@ def pyramid(learner: Any, patches: Tensor, size: list[int], seed: int) -> dict[s
 
 
 def perturbed(learner: Any, patches: Tensor, size: list[int], noise: Tensor, seed: int) -> dict[str, Tensor]:
-    """The pyramid's output, and its output when `noise` (B, V, h, w) is added to what the detail path gives."""
+    """The pyramid's output, without and with `noise` (B, V, h, w) added to the output of the detail path."""
     module = _random_pyramid(learner, patches.shape[-1], seed)
     with torch.no_grad():
         before = module(patches, tuple(size))
@@ -35,9 +35,9 @@ def perturbed(learner: Any, patches: Tensor, size: list[int], noise: Tensor, see
 
 
 def hooked(learner: Any, patches: Tensor, size: list[int], upstream: Tensor, seed: int) -> dict[str, Any]:
-    """What hooks see when the gradient `upstream` (B, P, V) enters at the pyramid's output.
+    """What hooks record when `upstream` (B, P, V) is the gradient of the pyramid's output.
 
-    Of the detail path: its output's shape, the gradient that comes back to it, and whether its own weights got one.
+    The shape of the detail path's output, its gradient, and the names of all parameters without a gradient.
     """
     module = _random_pyramid(learner, patches.shape[-1], seed)
     seen: dict[str, Any] = {"shape": None, "gradient": None}
@@ -54,14 +54,14 @@ def hooked(learner: Any, patches: Tensor, size: list[int], upstream: Tensor, see
 
 
 def fresh(learner: Any, patches: Tensor, size: list[int], seed: int) -> Tensor:
-    """What a pyramid as it is built makes of patches (B, P, V)."""
+    """The output of a newly built pyramid for patches (B, P, V)."""
     torch.manual_seed(seed)
     with torch.no_grad():
         return learner.policy.PatchPyramid(patches.shape[-1])(patches, tuple(size))
 
 
 def trainable(learner: Any) -> dict[str, int]:
-    """How many numbers of each part of a fresh pyramid are trained."""
+    """The number of trainable values in each part of a fresh pyramid."""
     counts: dict[str, int] = {}
     for name, value in learner.policy.build_policy(0).pyramid.named_parameters():
         part = name.partition(".")[0]
@@ -75,7 +75,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def held_out_loss(learner: Any, seed: int) -> float:
-    """The loss on frames never seen, after a short training."""
+    """The loss on held-out frames, after a short training."""
     policy, _ = _train(learner, seed, OUTCOME_STEPS)
     batch = next(batches(demonstrations(256, seed + 1), 256, steps=1, seed=seed))
     with torch.no_grad():
@@ -111,7 +111,7 @@ def _train(learner: Any, seed: int, steps: int) -> tuple[Any, list[float]]:
 
 
 def _random_pyramid(learner: Any, width: int, seed: int) -> Any:
-    """A pyramid none of whose paths is an identity, or nearly switched off."""
+    """A pyramid with random weights, so that no path is an identity or close to zero."""
     torch.manual_seed(seed)
     module = learner.policy.PatchPyramid(width)
     with torch.no_grad():

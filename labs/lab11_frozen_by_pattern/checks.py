@@ -1,6 +1,6 @@
-"""What must hold of a policy that is frozen by name patterns. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a policy that is frozen by name patterns. Runs in the grader's process; never sees the learner's code.
 
-What is to be frozen is written down here once more, by the names that the policy's parameters have today.
+The parts that must be frozen are listed here independently, by the current names of the policy's parameters.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ OVERFIT_BAR = 0.3
 
 @check(
     kind="behaviour",
-    title="What trains is what the docstring says",
-    property="The vision tower and the token embeddings must be frozen, every one of their parameters, and nothing else.",
+    title="The trainable parameters are those of the docstring",
+    property="Every parameter of the vision tower and of the token embeddings must be frozen, and no other parameter.",
     instrument="debugkit.check(policy, batch, declare=Declare(trainable=(…)), select=['DK113'])",
 )
 def test_trainable_set_is_exact(submission: Submission) -> None:
     required = submission.observe("trainable")
     expect(len(required), "the number of parameters").equals(len(dict(Policy().named_parameters())))
     drift = [name for name, trains in required.items() if trains and name.startswith(STAYS)]
-    expect(len(drift), "the number of parameters that train and are to stay").equals(0)
+    expect(len(drift), "the number of trainable parameters that must be frozen").equals(0)
     idle = sorted(name for name, trains in required.items() if not trains and not name.startswith(STAYS))
-    expect(idle, "the list of frozen parameters that are to train").equals([])
+    expect(idle, "the list of frozen parameters that must train").equals([])
 
 
 @check(
     kind="behaviour",
-    title="Frozen weights are the same bits after training",
-    property="After a few steps of training every frozen weight must be bit for bit what it was, and every other part must have moved.",
+    title="Frozen weights are bit-identical after training",
+    property="After a few steps of training every frozen weight must have exactly the same bits, and every other parameter must have moved.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK112'])",
 )
 def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
@@ -49,13 +49,13 @@ def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
     drifted = sorted(name for name in changed if name.startswith(STAYS))
     expect(len(drifted), f"the number of frozen tensors that {STEPS} steps changed").equals(0)
     still = sorted(name for name in before if not name.startswith(STAYS) and name not in changed)
-    expect(still, "the list of tensors that were to train and did not change").equals([])
+    expect(still, "the list of tensors that must train and did not change").equals([])
 
 
 @check(
     kind="behaviour",
-    title="A pattern that names nothing is an error",
-    property="freeze must raise a ValueError that quotes the pattern when one of its patterns names no parameter, wherever it stands in the list.",
+    title="A pattern that matches nothing is an error",
+    property="freeze must raise a ValueError that quotes the pattern if one of its patterns matches no parameter, wherever it is in the list.",
     instrument='python -c \'from policy import *; freeze(build_policy(0), ("head.*", "no.such.part"))\'',
 )
 def test_pattern_without_a_match_raises(submission: Submission, rng: Rng) -> None:
@@ -68,8 +68,8 @@ def test_pattern_without_a_match_raises(submission: Submission, rng: Rng) -> Non
 
 @check(
     kind="behaviour",
-    title="Patterns freeze what they name",
-    property="freeze must switch off the gradient of exactly the parameters that its patterns name, overlapping ones included.",
+    title="Patterns freeze what they match",
+    property="freeze must set requires_grad=False on exactly the parameters that its patterns match, also where patterns overlap.",
     instrument="python -c 'from policy import *; print(freeze(Policy.from_base(), (\"head.*\",)))'",
 )
 def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> None:
@@ -87,8 +87,8 @@ def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> Non
 
 @check(
     kind="invariant",
-    title="The rest learns from its own gradient",
-    property="Every parameter that trains must get a gradient, and every frozen one none at all.",
+    title="Only the trainable parameters get a gradient",
+    property="Every trainable weight must get a gradient, and every frozen parameter none at all.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_only_the_rest_gets_a_gradient(submission: Submission, rng: Rng) -> None:
@@ -113,8 +113,8 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="It learns, and the cache stays true",
-    property=f"Training on one batch must bring the loss below {OVERFIT_BAR:.0%} of its start, and the tower's features must be the base's, bit for bit.",
+    title="The policy learns, and the cache stays valid",
+    property=f"Training on one batch must bring the loss below {OVERFIT_BAR:.0%} of its start, and the tower's features must still be those of the base.",
     instrument="lab run 11",
 )
 def test_learns_on_the_cached_features(submission: Submission, rng: Rng, seed: int) -> None:
@@ -133,7 +133,7 @@ TRAINING = "test_frozen_weights_are_bit_equal/training"
 
 @wrong_fix(
     "learning_rate_zero",
-    says="The tower stands still because its steps have length zero, but it still requires a gradient: backward computes it, clipping counts it, and other training code will move it.",
+    says="The tower does not move because its learning rate is zero, but it still requires a gradient: backward computes it, clipping counts it, and other training code will move the tower.",
 )
 def recognise_learning_rate_zero(evidence: Mapping[str, Any]) -> bool:
     return _tower_trains(evidence) and _tower_stands_still(evidence) and _tower_gradient(evidence) > 0
@@ -141,7 +141,7 @@ def recognise_learning_rate_zero(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "detached_features",
-    says="No gradient comes to the tower, and yet it is not frozen: it requires one, is in the optimizer, and DistributedDataParallel will wait for its gradient in vain.",
+    says="The tower gets no gradient, but it is not frozen: it requires one and is in the optimizer, and DistributedDataParallel will wait for a gradient that never arrives.",
 )
 def recognise_detached(evidence: Mapping[str, Any]) -> bool:
     return _tower_trains(evidence) and _tower_stands_still(evidence) and _tower_gradient(evidence) < 0
@@ -149,7 +149,7 @@ def recognise_detached(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "zeroed_gradients",
-    says="The tower's gradients are zero, and a zero is not None: AdamW still decays the weights that have one. The tower shrinks a little with every step.",
+    says="The tower's gradients are zero, and a zero is not None: AdamW still decays every weight that has a gradient. The tower shrinks a little with every step.",
 )
 def recognise_zeroed(evidence: Mapping[str, Any]) -> bool:
     return _tower_trains(evidence) and not _tower_stands_still(evidence) and _tower_gradient(evidence) == 0
@@ -157,7 +157,7 @@ def recognise_zeroed(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "freeze_everything",
-    says="Everything that is to stay stays, and so does nearly everything that is to learn: this pattern names too much.",
+    says="Everything that must be frozen is frozen, but so is nearly everything that must learn: this pattern matches too much.",
 )
 def recognise_freeze_everything(evidence: Mapping[str, Any]) -> bool:
     required = evidence[SET]
@@ -168,7 +168,7 @@ def recognise_freeze_everything(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "corrected_pattern_only",
-    says="The tower is frozen again, until the next rename: a pattern that names nothing still passes without a word as long as another one names something.",
+    says="The tower is frozen again, until the next rename: a pattern that matches nothing still raises no error as long as another one matches something.",
 )
 def recognise_corrected_only(evidence: Mapping[str, Any]) -> bool:
     seen = evidence["test_pattern_without_a_match_raises/frozen_by"]
@@ -185,5 +185,5 @@ def _tower_stands_still(evidence: Mapping[str, Any]) -> bool:
 
 
 def _tower_gradient(evidence: Mapping[str, Any]) -> float:
-    """The largest norm of a gradient in the tower; -1 where no parameter of it has one."""
+    """The largest gradient norm in the tower; -1 if none of its parameters has a gradient."""
     return max(norm for name, norm in evidence[TRAINING]["norms"].items() if name.startswith("vision."))

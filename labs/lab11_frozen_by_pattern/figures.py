@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labs.authoring.plots import BROKEN, COLOURS, MENDED, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, COLOURS, FIXED, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.policy import Policy
 
 SEED, STEPS, BATCH_SIZE = 11, 60, 32
 FROZEN_AT = 20
-"""The step after which the tower is frozen, so that the optimizer has momentum by then."""
+"""The step after which the tower is frozen, so that the optimizer already has momentum."""
 WAYS = {
     "requires_grad=False, but zeros left in .grad": (BROKEN, "--"),
     "gradients set to 0 in a hook": (BROKEN, "-"),
-    "requires_grad=False and .grad None": (MENDED, "-"),
+    "requires_grad=False and .grad None": (FIXED, "-"),
 }
 
 
@@ -34,7 +34,7 @@ def figures(out: Path) -> None:
 def _drift(out: Path, stream: list[Batch]) -> None:
     figure, axes = new_figure("The features of 64 pictures, against their cache", "step", "off by, % of their spread")
     pictures = next(batches(demonstrations(64, seed=3), 64, steps=1, seed=3))["pixel_values"]
-    for name, module in broken_and_mended(find("11")).items():
+    for name, module in broken_and_fixed(find("11")).items():
         policy = module.build_policy(SEED)
         optimizer = module.build_optimizer(policy)
         cached, off = _features(policy, pictures), [0.0]

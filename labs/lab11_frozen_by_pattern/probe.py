@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def trainable(learner: Any) -> dict[str, bool]:
 
 
 def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> dict[str, Any]:
-    """`steps` of the learner's own training on one batch: every parameter before and after, and the gradients' norms.
+    """`steps` of the learner's own training on one batch: every parameter before and after, and the gradient norms.
 
-    `norms` are those of the last step's gradients, -1 where there is none.
+    `norms` are those of the last step, -1 for a parameter without a gradient.
     """
     policy = learner.policy.build_policy(seed)
     optimizer = learner.policy.build_optimizer(policy)
@@ -41,12 +41,12 @@ def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> d
 
 
 def frozen_by(learner: Any, patterns: list[str], seed: int) -> dict[str, Any]:
-    """What `freeze` does to a policy of which everything trains: what it raised, if so, and what is frozen then."""
+    """What `freeze` does to a fully trainable policy: what it raised, if anything, and what is frozen afterwards."""
     policy = learner.policy.Policy.from_base(seed=seed)
     raised, message = None, ""
     try:
         learner.policy.freeze(policy, patterns)
-    except Exception as error:  # which one is the check's to judge
+    except Exception as error:  # the check decides whether it is the expected one
         raised, message = type(error).__name__, str(error)
     frozen = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
     return {"raised": raised, "message": message, "frozen": frozen}
@@ -67,7 +67,7 @@ def overfitted(learner: Any, images: Tensor, seed: int, steps: int) -> dict[str,
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh policy, its own optimizer, and what the docstring says trains."""
+    """debugkit.check()'s arguments: a fresh policy, its own optimizer, and the docstring's trainable parameters."""
     policy = learner.policy.build_policy(0)
     batch = next(batches(demonstrations(BATCH_SIZE, seed=11), BATCH_SIZE, steps=1, seed=11))
     return {
@@ -79,13 +79,13 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Caches features, trains, and holds the tower against its cache: what `lab run 11` shows."""
+    """Caches features, trains, and compares the tower with its cache: what `lab run 11` shows."""
     policy = learner.policy.build_policy(11)
     optimizer = learner.policy.build_optimizer(policy)
     frames = demonstrations(256, seed=3)
     pictures = next(batches(frames, 256, steps=1, seed=3))["pixel_values"]
     cached, before = _features(policy, pictures), _values(policy)
-    print(f"Features of {len(pictures)} pictures cached; {learner.policy.describe(policy)}\n\n  step    loss")
+    print(f"Features of {len(pictures)} images cached; {learner.policy.describe(policy)}\n\n  step    loss")
     stream = batches(demonstrations(TRAINING_STEPS * BATCH_SIZE, 11), BATCH_SIZE, TRAINING_STEPS, seed=11)
     for step, batch in enumerate(stream):
         loss = learner.policy.train_step(policy, optimizer, batch)
@@ -94,16 +94,16 @@ def symptom(learner: Any) -> None:
     now = _features(policy, pictures)
     changed = {name for name, value in _values(policy).items() if not torch.equal(value, before[name])}
     off = float((now - cached).norm() / (cached - cached.mean(dim=(0, 1))).norm())
-    print("\nThe same pictures again, tower against cache:")
+    print("\nThe same images again, tower compared with cache:")
     print(f"  features that are still bit-equal    {float((now == cached).double().mean()):8.0%}")
-    print(f"  off by, of the features' own spread  {off:8.0%}")
+    print(f"  difference / spread of the features  {off:8.0%}")
     print("\nTensors that training changed:")
     stay = {"vision tower": "vision.", "token embeddings": "language_model.embed_tokens."}
     for part, prefix in stay.items():
         names = {name for name in before if name.startswith(prefix)}
-        print(f"  {part:<17} {len(changed & names):2d} of {len(names):2d}   to stay as they were")
+        print(f"  {part:<17} {len(changed & names):2d} of {len(names):2d}   should stay the same")
     rest = {name for name in before if not name.startswith(tuple(stay.values()))}
-    print(f"  {'the rest':<17} {len(changed & rest):2d} of {len(rest):2d}   to learn")
+    print(f"  {'the rest':<17} {len(changed & rest):2d} of {len(rest):2d}   should learn")
 
 
 def _features(policy: Any, images: Tensor) -> Tensor:

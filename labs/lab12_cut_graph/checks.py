@@ -1,7 +1,7 @@
-"""What must hold of a policy whose patches are standardised. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a policy whose patches are standardised. Runs in the grader's process; never sees the learner's code.
 
-The reference is the sequence of patches that the learner's own vision tower put out: from it the running statistics, and what should have
-reached the projector, are computed again here.
+The reference starts from the patches that the learner's own vision tower returned. From them it computes the running statistics and the
+projector's expected input independently.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
+    PARTS,
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
+    expect_success_rate,
     random_batch,
 )
 
@@ -27,8 +29,8 @@ SUCCESS_BAR = 0.8
 
 @check(
     kind="behaviour",
-    title="What the projector reads is what the docstring says",
-    property="Patches must arrive at mean 0 and standard deviation 1 by the running statistics, in training and in evaluation.",
+    title="The projector's input is what the docstring says",
+    property="The projector must receive patches standardised with the running statistics, in training and in evaluation.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_patches_are_standardised(submission: Submission, rng: Rng) -> None:
@@ -46,13 +48,13 @@ def test_patches_are_standardised(submission: Submission, rng: Rng) -> None:
     hardly_varies[..., 7] = 0.5 + rng.normal(sizes[0], 16, std=1e-5)
     given = submission.observe("standardised_by_itself", patches=hardly_varies)
     wanted, _, _ = running_standardise(hardly_varies[None])
-    expect(given, "what becomes of a channel that hardly varies").close_to(wanted[0], rtol=1e-2, atol=1e-3)
+    expect(given, "the output for a channel that hardly varies").close_to(wanted[0], rtol=1e-2, atol=1e-3)
 
 
 @check(
     kind="behaviour",
     title="The gradient reaches every layer of the vision tower",
-    property="After one backward pass every parameter of the vision tower must have a gradient, and every weight one that is not zero.",
+    property="After one backward pass every parameter of the vision tower must have a gradient, and that of every weight must not be zero.",
     instrument="debugkit.find_graph_cut(policy, batch)",
 )
 def test_gradient_reaches_the_tower(submission: Submission, rng: Rng) -> None:
@@ -68,8 +70,8 @@ def test_gradient_reaches_the_tower(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="It is the gradient of the actions, at its true size",
-    property="The tower's patches must get the projector's gradient divided by the running standard deviation: that is the derivative of standardising.",
+    title="The tower gets the gradient of the action loss, at its true size",
+    property="The gradient at the tower's output must be that at the projector's input, divided by the running standard deviation: that is the derivative of standardising.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_gradient_has_its_true_size(submission: Submission, rng: Rng) -> None:
@@ -105,7 +107,7 @@ def test_frames_are_independent(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The same parameters are trained as before",
-    property="Every parameter of the policy requires a gradient, and the policy has no parameters it did not have.",
+    property="Every parameter of the policy must require a gradient, and the policy must have the same parts as before.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
 def test_trainable_parameters_are_the_same(submission: Submission) -> None:
@@ -114,9 +116,7 @@ def test_trainable_parameters_are_the_same(submission: Submission) -> None:
         []
     )
     parts = {name.partition(".")[0] for name in required}
-    expect(sorted(parts), "the list of trained parts").equals(
-        ["head", "language_model", "projector", "proprioception", "vision"]
-    )
+    expect(sorted(parts), "the list of trained parts").equals(PARTS)
 
 
 @check(
@@ -128,8 +128,7 @@ def test_trainable_parameters_are_the_same(submission: Submission) -> None:
 def test_robot_finds_the_block(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
     expect(result["moved"]["vision"], "the vision tower's relative movement").above(0.01)
-    expect(result["success"], "the list of successes").has_shape(EPISODES)
-    expect(result["success"].double().mean(), "the success rate").at_least(SUCCESS_BAR)
+    expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
 GRADIENT = "test_gradient_has_its_true_size/gradients"
@@ -138,7 +137,7 @@ PATCHES = "test_patches_are_standardised/what reached the projector"
 
 @wrong_fix(
     "requires_grad_on_the_copy",
-    says="The copy requires a gradient now, and gets one. But it is a leaf: behind it there is no graph, so the tower still has none.",
+    says="The copy now requires a gradient and gets one. But it is a leaf: the graph ends there, so the tower still gets none.",
 )
 def recognise_leaf(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[GRADIENT]
@@ -151,7 +150,7 @@ def recognise_leaf(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "loss_of_its_own",
-    says="The tower has a gradient now, but not from the actions: nothing that goes through the projector reaches it. It learns something else than the task.",
+    says="The tower has a gradient now, but not from the actions: no gradient that goes through the projector reaches it. It learns something other than the task.",
 )
 def recognise_second_loss(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[GRADIENT]
@@ -160,7 +159,7 @@ def recognise_second_loss(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "straight_through",
-    says="The forward pass is right and the tower gets a gradient, but it is the projector's, unchanged: the division by the standard deviation is missing from it.",
+    says="The forward pass is correct and the tower gets a gradient, but it is the projector's gradient, unchanged: the division by the standard deviation is missing.",
 )
 def recognise_straight_through(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[GRADIENT]
@@ -171,7 +170,7 @@ def recognise_straight_through(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "no_standardising",
-    says="The gradient reaches the tower because nothing stands in its way any more: the projector reads the raw patches. Standardising them is what this policy is for.",
+    says="The gradient reaches the tower only because the projector now reads the raw patches. This policy must standardise them.",
 )
 def recognise_no_standardising(evidence: Mapping[str, Any]) -> bool:
     return evidence[PATCHES] == "the raw patches"
@@ -179,14 +178,14 @@ def recognise_no_standardising(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "batch_statistics",
-    says="The patches are standardised by their own batch, not by the running statistics: on the robot a frame would look different depending on what it is batched with.",
+    says="The patches are standardised with the statistics of their own batch, not with the running statistics: the features of a frame would depend on the rest of its batch.",
 )
 def recognise_batch_statistics(evidence: Mapping[str, Any]) -> bool:
     return evidence[PATCHES] == "patches standardised by their own batch"
 
 
 def running_standardise(patches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference: patches (N, B, P, V) of N training batches, standardised, and the statistics (V,) after the last."""
+    """The reference: the patches (N, B, P, V) of N training batches, standardised; the statistics (V,) after the last."""
     mean, std, out = torch.zeros(()), torch.ones(()), []
     for index, batch in enumerate(patches.double()):
         rows = batch.flatten(0, 1)
@@ -198,7 +197,7 @@ def running_standardise(patches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def explain(seen: Mapping[str, Tensor]) -> str:
-    """What the projector was given, in words."""
+    """Which tensor the projector received, in words."""
     patches, given = seen["patches"], seen["standardised"]
     mean, std = patches.mean(dim=(1, 2), keepdim=True), patches.flatten(1, 2).std(dim=1)[:, None, None]
     candidates = {

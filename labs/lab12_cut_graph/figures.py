@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.training import fit
@@ -22,7 +22,7 @@ def figures(out: Path) -> None:
     loss_figure, loss_axes = new_figure(loss_title, "step", "loss (running mean of 9)")
     norm_figure, norm_axes = new_figure("Gradient norm of each part, after one backward", "", "norm (log scale)")
     batch = next(batches(demonstrations(64, seed=SEED), 64, steps=1, seed=SEED))
-    for offset, (name, module) in zip((-0.2, 0.2), broken_and_mended(find("12")).items(), strict=True):
+    for offset, (name, module) in zip((-0.2, 0.2), broken_and_fixed(find("12")).items(), strict=True):
         policy = module.build_policy(SEED)
         policy(**batch).loss.backward()
         norms = [_norm(policy.get_submodule(part)) for part in PARTS]

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def patches_through_training(learner: Any, images: Tensor, last: Tensor, seed: i
 
 
 def standardised_by_itself(learner: Any, patches: Tensor) -> Tensor:
-    """What reaches the projector when the tower of a fresh policy in training puts out `patches`, (B, P, V)."""
+    """What reaches the projector when the tower of a fresh policy in training returns `patches`, (B, P, V)."""
     policy = learner.policy.build_policy(0)
     policy.train()
     outputs: list[Tensor] = []
@@ -53,8 +53,8 @@ def standardised_by_itself(learner: Any, patches: Tensor) -> Tensor:
 
 
 def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """After one backward in training mode: norms of every parameter's gradient (-1 where there is none), and the
-    gradients that the projector's input and the tower's output got, (B, P, V), None where there is none."""
+    """After one backward in training mode: norms of every parameter's gradient (-1 if there is none), and the
+    gradients of the projector's input and the tower's output, (B, P, V), None if there is none."""
     policy = learner.policy.build_policy(seed)
     policy.train()
     with _Patches(policy, keep_gradients=True) as seen:
@@ -102,7 +102,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains the policy, lets it act and says how far each part moved: what `lab run 12` shows."""
+    """Trains the policy, lets it act and prints how far each part moved: what `lab run 12` shows."""
     print(f"Training the policy for the new camera, {TRAINING_STEPS} steps\n\n  step    loss")
 
     def report(step: int, loss: float) -> None:
@@ -139,7 +139,7 @@ def _with_patches(output: Any, patches: Tensor) -> Any:
 
 
 class _Patches:
-    """Keeps what comes out of the vision tower and what goes into the projector, call by call."""
+    """Records the vision tower's output and the projector's input, call by call."""
 
     def __init__(self, policy: Any, keep_gradients: bool = False) -> None:
         self.policy, self.keep_gradients = policy, keep_gradients

@@ -1,6 +1,6 @@
-"""What must hold of a policy with an action decoder. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a policy with an action decoder. Runs in the grader's process and never sees the learner's code.
 
-The reference takes what each decoder layer put out and does the rest here: the final norm, the linear layer, metres.
+The reference takes the output of each decoder layer and computes the rest here: the final norm, the linear layer, metres.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALLEST_MOVEMENT = 0.01
 @check(
     kind="behaviour",
     title="The action is read from the last layer",
-    property="The chunk must be norm and linear layer applied to what the last decoder layer returned, however many layers there are.",
+    property="The chunk must be the final norm and the linear layer applied to the output of the last decoder layer, for any number of layers.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_action_comes_from_the_last_layer(submission: Submission, rng: Rng) -> None:
@@ -43,7 +43,7 @@ def test_action_comes_from_the_last_layer(submission: Submission, rng: Rng) -> N
 
 @check(
     kind="behaviour",
-    title="The loss is that of the last layer's chunk",
+    title="The loss is computed from the last layer's chunk",
     property="The loss must be the smooth L1 of the chunk that the last decoder layer gives, in units of the actions' spread.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
@@ -60,7 +60,7 @@ def test_loss_comes_from_the_last_layer(submission: Submission, rng: Rng) -> Non
 @check(
     kind="behaviour",
     title="Every layer gets a gradient that is not zero",
-    property="After one backward pass every weight of every decoder layer must have a gradient, and one that is not exactly zero.",
+    property="After one backward pass every weight of every decoder layer must have a gradient that is not exactly zero.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_every_layer_gets_a_gradient(submission: Submission, rng: Rng) -> None:
@@ -79,16 +79,16 @@ def test_every_layer_gets_a_gradient(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The decoder has the layers it was asked for",
-    property="A decoder of L layers must have L of them, all of one size, and nothing that the shipped one has not.",
+    title="The decoder has the configured number of layers",
+    property="A decoder of L layers must have L layers, all of the same size, and no other parameters than the shipped one.",
     instrument="python -c 'from policy import *; print(build_policy(0, layers=3).head)'",
 )
 def test_decoder_has_its_layers(submission: Submission, rng: Rng) -> None:
     few, many = 2, rng.integer(3, 7)
     small, large = (submission.observe("parameter_counts", layers=layers) for layers in (few, many))
     layer = sum(count for name, count in small.items() if ".layers.1." in name)
-    expect(layer, "the numbers in the second layer of two").above(0)
-    expect(sum(large.values()) - sum(small.values()), f"the numbers that {many - few} more layers have").equals(
+    expect(layer, "the size of the second layer of two").above(0)
+    expect(sum(large.values()) - sum(small.values()), f"the total size of {many - few} more layers").equals(
         (many - few) * layer
     )
     others = sorted(name for name in small if ".layers." not in name)
@@ -140,7 +140,7 @@ READ_OF_TWO = "test_action_comes_from_the_last_layer/what the chunk is read from
 
 @wrong_fix(
     "mean_over_layers",
-    says="Every layer has a gradient now, because the chunk is the mean of all states. A decoder refines: its first guess is no quarter of its answer.",
+    says="Every layer has a gradient now, because the chunk is the mean of all states. But a decoder refines its output layer by layer: its first guess does not belong in the answer.",
 )
 def recognise_mean(evidence: Mapping[str, Any]) -> bool:
     return evidence[READ] == "the mean of all layers"
@@ -148,7 +148,7 @@ def recognise_mean(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "second_layer",
-    says="This is another layer than before, and still not the last: what lies above it is computed and thrown away.",
+    says="This is another layer than before, but still not the last: the layers above it are computed and thrown away.",
 )
 def recognise_other_layer(evidence: Mapping[str, Any]) -> bool:
     return evidence[READ] in ("layer 2 of 4", "layer 3 of 4")
@@ -156,7 +156,7 @@ def recognise_other_layer(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "fourth_layer",
-    says="Right for a decoder of four layers, and for no other: the number of layers is the configuration's to say.",
+    says="This is correct for a decoder of four layers and for no other: the number of layers is set in the configuration.",
 )
 def recognise_literal(evidence: Mapping[str, Any]) -> bool:
     return evidence[READ] == "layer 4 of 4" and evidence.get(READ_OF_TWO, "") != "layer 2 of 2"
@@ -164,7 +164,7 @@ def recognise_literal(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "one_layer",
-    says="Layers that do nothing are gone now, and so is the decoder you were asked for. They did nothing because nothing read them.",
+    says="The layers that did nothing are gone, but the configured decoder has four. They did nothing because nothing read their output.",
 )
 def recognise_deleted(evidence: Mapping[str, Any]) -> bool:
     return evidence[READ] == "layer 1 of 1"
@@ -172,7 +172,7 @@ def recognise_deleted(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "loss_on_every_layer",
-    says="Every layer has a gradient, since each has a loss of its own now. The robot still acts on the first layer's state and throws the others away.",
+    says="Every layer has a gradient, since each has a separate loss now. But the robot still acts on the first layer's state, and the others are thrown away.",
 )
 def recognise_deep_supervision(evidence: Mapping[str, Any]) -> bool:
     norms = evidence["test_every_layer_gets_a_gradient/gradients"]
@@ -181,20 +181,20 @@ def recognise_deep_supervision(evidence: Mapping[str, Any]) -> bool:
 
 
 def chunk_of(state: Tensor, seen: Mapping[str, Any]) -> Tensor:
-    """The reference: the chunk in metres (B, H, A) that a layer's state (B, H, D) stands for."""
+    """The reference: the chunk in metres (B, H, A) for a layer's state (B, H, D)."""
     (scale, shift), (weight, bias) = seen["norm"], seen["linear"]
     normed = F.layer_norm(state.double(), state.shape[-1:], scale.double(), shift.double())
     return ActionStatistics.tabletop().unnormalize(normed @ weight.double().T + bias.double()).float()
 
 
 def loss_of(chunk: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """The reference of the loss for a chunk in metres, no step padded."""
+    """The reference loss for a chunk in metres, with no padded step."""
     normalize = ActionStatistics.tabletop().normalize
     return F.smooth_l1_loss(normalize(chunk), normalize(batch["action"]), beta=0.1)
 
 
 def explain(action: Tensor, chunks: Sequence[Tensor]) -> str:
-    """Which of the layers' chunks the policy's chunk is, in words."""
+    """Which layer's chunk equals the policy's chunk, in words."""
     candidates = {f"layer {index} of {len(chunks)}": chunk for index, chunk in enumerate(chunks, start=1)}
     if chunks:
         candidates["the mean of all layers"] = torch.stack(list(chunks)).mean(dim=0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.rollout import rollout
@@ -22,7 +22,7 @@ def figures(out: Path) -> None:
     loss_figure, loss_axes = new_figure("Training loss, the same seed", "step", "loss (running mean of 9)")
     batch = next(batches(demonstrations(64, seed=SEED), 64, steps=1, seed=SEED))
     frames = demonstrations(STEPS * BATCH_SIZE, SEED)
-    for offset, (name, module) in zip((-0.2, 0.2), broken_and_mended(find("13")).items(), strict=True):
+    for offset, (name, module) in zip((-0.2, 0.2), broken_and_fixed(find("13")).items(), strict=True):
         policy = module.build_policy(SEED)
         policy(**batch).loss.backward()
         layers = policy.head.decoder.layers

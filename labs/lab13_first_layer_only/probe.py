@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TRAINING_STEPS = 150
 
 
 def states_and_chunk(learner: Any, batch: dict[str, Tensor], seed: int, layers: int) -> dict[str, Any]:
-    """The state (B, H, D) that each decoder layer returned, what stands behind the layers, and chunk and loss.
+    """The state (B, H, D) that each decoder layer returned, the parameters after the layers, the chunk and the loss.
 
-    `norm` and `linear` are weight and bias; `action` (B, H, 3) in metres and `loss` come from one policy.
+    `norm` and `linear` are weight and bias; `action` (B, H, 3) in metres and `loss` come from the same policy.
     """
     policy = learner.policy.build_policy(seed, layers).eval()
     decoder = policy.head.decoder
@@ -40,7 +40,7 @@ def states_and_chunk(learner: Any, batch: dict[str, Tensor], seed: int, layers: 
 
 
 def gradients(learner: Any, batch: dict[str, Tensor], seed: int, layers: int) -> dict[str, float]:
-    """Norm of every parameter's gradient after one backward; -1 where there is none."""
+    """Norm of every parameter's gradient after one backward; -1 if there is none."""
     policy = learner.policy.build_policy(seed, layers)
     policy(**batch).loss.backward()
     return {
@@ -50,7 +50,7 @@ def gradients(learner: Any, batch: dict[str, Tensor], seed: int, layers: int) ->
 
 
 def parameter_counts(learner: Any, layers: int) -> dict[str, int]:
-    """How many numbers each parameter of the head has."""
+    """The number of values in each parameter of the head."""
     head = learner.policy.build_policy(0, layers).head
     return {name: parameter.numel() for name, parameter in head.named_parameters()}
 
@@ -79,7 +79,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains the policy, lets it act, and takes decoder layers away: what `lab run 13` shows."""
+    """Trains the policy, lets it act, and removes decoder layers: what `lab run 13` shows."""
     policy = learner.policy.build_policy(13)
     print(f"Training a policy with a decoder of 4 layers, {TRAINING_STEPS} steps\n\n  step    loss")
 
@@ -93,7 +93,7 @@ def symptom(learner: Any) -> None:
     print(
         f"\n50 episodes: {result.success_rate:.0%} success, {result.never_closed_rate:.0%} never closed the gripper\n"
     )
-    print("Is every layer worth its time? Upper layers taken away, 256 frames never seen:")
+    print("What does each layer contribute? Upper layers removed, 256 held-out frames:")
     print("  layers   actions that changed   by at most")
     batch = next(batches(demonstrations(256, seed=4), 256, steps=1, seed=4))
     whole, decoder = policy.predict(batch), policy.head.decoder
@@ -107,5 +107,5 @@ def symptom(learner: Any) -> None:
 
 
 def _matrices(layer: nn.Module) -> Tensor:
-    """Every matrix of a layer in one row of numbers."""
+    """All matrices of a layer, flattened into one vector."""
     return torch.cat([weight.detach().flatten() for weight in layer.parameters() if weight.ndim > 1])

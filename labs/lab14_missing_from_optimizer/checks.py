@@ -1,6 +1,6 @@
-"""What must hold of an optimizer with groups. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for an optimizer with groups. Runs in the grader's process and never sees the learner's code.
 
-Where each parameter belongs is written down here once more, by the names that the trained policy's parameters have.
+The group of each parameter is defined here independently, by the names of the trained policy's parameters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SMALLEST_MOVEMENT = 0.005
 
 @check(
     kind="behaviour",
-    title="Every parameter that trains is in exactly one group",
+    title="Every trainable parameter is in exactly one group",
     property="The optimizer must hold each parameter that requires a gradient once, and no other tensor, also when a part of the policy is frozen.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK101'])",
 )
@@ -39,15 +39,15 @@ def test_each_parameter_is_in_one_group(submission: Submission, rng: Rng) -> Non
         times = Counter(name for group in groups for name in group["names"])
         wanted = [name for name in parameters() if not name.startswith(tuple(frozen))]
         lost = [name for name in wanted if times[name] == 0]
-        expect(len(lost), f"the number of parameters, of {len(wanted)} that train, in no group").equals(0)
+        expect(len(lost), f"the number of the {len(wanted)} trainable parameters in no group").equals(0)
         expect(sorted(name for name in wanted if times[name] > 1), "the list of parameters held twice").equals([])
-        expect(sorted(set(times) - set(wanted)), "the list of what is held and does not train").equals([])
+        expect(sorted(set(times) - set(wanted)), "the list of tensors held that do not train").equals([])
 
 
 @check(
     kind="behaviour",
-    title="Each has its learning rate and its weight decay",
-    property="Vision tower and language model must be held at 5e-4, all else at 1e-3; matrices with a weight decay of 0.01, vectors without.",
+    title="Every parameter has its learning rate and its weight decay",
+    property="Vision tower and language model must have a learning rate of 5e-4, everything else 1e-3; matrices a weight decay of 0.01, vectors none.",
     instrument="python -c 'from policy import *; print(build_optimizer(build_policy(0)))'",
 )
 def test_each_parameter_has_its_settings(submission: Submission, rng: Rng) -> None:
@@ -64,8 +64,8 @@ def test_each_parameter_has_its_settings(submission: Submission, rng: Rng) -> No
 
 @check(
     kind="behaviour",
-    title="The first step has the length it should have",
-    property="In its first step AdamW moves a number by its learning rate, whatever the gradient's size, and every part must move by its own.",
+    title="The first step has the correct length",
+    property="In its first step AdamW moves each value by the learning rate, whatever the gradient's size. Every part must move by its own learning rate.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_first_step_has_its_length(submission: Submission, rng: Rng) -> None:
@@ -76,7 +76,7 @@ def test_first_step_has_its_length(submission: Submission, rng: Rng) -> None:
         steps = [(after[name] - before[name]).abs()[gradient[name].abs() > 1e-5] for name in names]
         expect(len(names), f"the number of vectors in {part}*").above(0)
         moved = torch.cat(steps)
-        expect(moved.numel(), f"the numbers in {part}* with a gradient").above(0)
+        expect(moved.numel(), f"the number of values in {part}* with a gradient").above(0)
         expect(moved.median(), f"how far the first step moved the vectors of {part}*").close_to(
             torch.tensor(learning_rate(part)), rtol=0.02, atol=0.0
         )
@@ -85,7 +85,7 @@ def test_first_step_has_its_length(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The same parameters are trained as before",
-    property="Every parameter of the policy requires a gradient, and the policy has no parameters it did not have.",
+    property="Every parameter of the policy must require a gradient, and the policy must have the same parameters as before.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
 def test_trainable_parameters_are_the_same(submission: Submission) -> None:
@@ -124,7 +124,7 @@ GROUPS = "test_each_parameter_is_in_one_group/groups"
 
 @wrong_fix(
     "everything_in_one_group",
-    says="Everything trains now, and everything at one learning rate: the pretrained backbone moves as fast as the fresh head, which is what the groups were made to prevent.",
+    says="Everything trains now, but at one learning rate: the pretrained backbone moves as fast as the fresh head, which the groups should prevent.",
 )
 def recognise_one_group(evidence: Mapping[str, Any]) -> bool:
     return rates(evidence, BACKBONE) == {LEARNING_RATE} and len(evidence[GROUPS]) < 4
@@ -132,7 +132,7 @@ def recognise_one_group(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "backbone_among_the_new",
-    says="The backbone is trained, in the wrong group: the one with its learning rate is still empty, because nothing's name begins as the pattern says.",
+    says="The backbone is trained, but in the wrong group: the one with its learning rate is still empty, because no name starts with the pattern.",
 )
 def recognise_wrong_group(evidence: Mapping[str, Any]) -> bool:
     empty = any(not group["names"] for group in evidence[GROUPS])
@@ -141,7 +141,7 @@ def recognise_wrong_group(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "everything_is_backbone",
-    says="This pattern matches every parameter, so the new parts train at the backbone's learning rate, and the group that was theirs is empty.",
+    says="This pattern matches every parameter, so the new parts train at the backbone's learning rate, and their own groups are empty.",
 )
 def recognise_all_backbone(evidence: Mapping[str, Any]) -> bool:
     return rates(evidence, BACKBONE) == rates(evidence, NEW) == {BACKBONE_LEARNING_RATE}
@@ -149,7 +149,7 @@ def recognise_all_backbone(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "frozen_backbone",
-    says="What is in no group is frozen now, so nobody complains about it. The backbone was to learn, slowly.",
+    says="The parameters that were in no group are now frozen, so they are not reported as missing. But the backbone should learn, slowly.",
 )
 def recognise_frozen(evidence: Mapping[str, Any]) -> bool:
     required = evidence["test_trainable_parameters_are_the_same/trainable"]
@@ -157,16 +157,16 @@ def recognise_frozen(evidence: Mapping[str, Any]) -> bool:
 
 
 def parameters() -> dict[str, Tensor]:
-    """The parameters of the policy that is trained, by name."""
+    """The trained policy's parameters, by name."""
     return {f"model.{name}": parameter for name, parameter in Policy().named_parameters()}
 
 
 def learning_rate(name: str) -> float:
-    """The learning rate at which a parameter must be held."""
+    """The learning rate that a parameter must have."""
     return BACKBONE_LEARNING_RATE if name.startswith(BACKBONE) else LEARNING_RATE
 
 
 def rates(evidence: Mapping[str, Any], parts: Sequence[str]) -> set[float]:
-    """The learning rates at which the parameters of some parts are held."""
+    """The learning rates of the parameters of some parts."""
     groups = evidence[GROUPS]
     return {group["lr"] for group in groups if any(name.startswith(tuple(parts)) for name in group["names"])}

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 
@@ -16,13 +16,13 @@ BACKBONE = ("model.vision.", "model.language_model.")
 
 
 def figures(out: Path) -> None:
-    """The training loss of both, and the norm of what lies in the backbone's `.grad` before clipping."""
+    """The training loss of both, and the norm of the backbone's `.grad` before clipping."""
     torch.set_num_threads(1)
     loss_figure, loss_axes = new_figure("Training loss, the same seed", "step", "loss (running mean of 9)")
     title = "Gradient norm of the backbone, as clipping sees it"
     norm_figure, norm_axes = new_figure(title, "step", "norm (log scale)")
     frames = demonstrations(STEPS * BATCH_SIZE, SEED)
-    for name, module in broken_and_mended(find("14")).items():
+    for name, module in broken_and_fixed(find("14")).items():
         policy = module.build_policy(SEED)
         optimizer = module.build_optimizer(policy)
         losses, norms = [], []

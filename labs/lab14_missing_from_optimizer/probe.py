@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def groups(learner: Any, frozen: list[str], seed: int) -> list[dict[str, Any]]:
     """The optimizer's groups: names of their parameters, learning rate and weight decay.
 
     Parameters whose names begin with one of `frozen` do not require a gradient when the optimizer is built. A tensor
-    that is no parameter of the policy is called `?`.
+    that is not a parameter of the policy is called `?`.
     """
     policy = learner.policy.build_policy(seed)
     for name, parameter in policy.named_parameters():
@@ -43,7 +43,7 @@ def trainable(learner: Any) -> dict[str, bool]:
 
 
 def first_step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """One step of the learner's own training: every parameter before and after, and its gradient as it was used."""
+    """One step of the learner's own training: every parameter before and after, and its gradient after the step."""
     policy = learner.policy.build_policy(seed)
     optimizer = learner.policy.build_optimizer(policy)
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
@@ -78,7 +78,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains with two learning rates for the backbone, and lets the robot act: what `lab run 14` shows."""
+    """Trains, lets the robot act, and varies the backbone's learning rate: what `lab run 14` shows."""
     print(f"Fine-tuning, {TRAINING_STEPS} steps\n")
     policy = learner.policy.build_policy(14)
     optimizer = learner.policy.build_optimizer(policy)
@@ -112,7 +112,7 @@ def _loss_at_rate(learner: Any, rate: float, batch: dict[str, Tensor]) -> float:
 
 
 def _moved(policy: Any, before: dict[str, Tensor]) -> dict[str, float]:
-    """How far each part is from where it was, relative to its size."""
+    """How far each part has moved, relative to its size."""
     pairs: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for name, parameter in policy.named_parameters():
         part = name.removeprefix("model.").partition(".")[0]

@@ -1,7 +1,7 @@
-"""What must hold of a head of eight layers, all of which learn. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a head of eight layers, all of which learn. Runs in the grader's process; never sees the learner's code.
 
-What a layer is, is left to the learner: a residual, a norm, another activation with the initialisation that suits it. Asked is what any
-of them must give: gradients of one size along the depth, which are the derivatives of the loss, and a head that learns.
+The learner chooses the kind of layer: a residual, a norm, another activation with the initialisation that suits it. The checks require
+what any of them must give: gradients of similar size along the depth, which are the derivatives of the loss, and a head that learns.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import ACTION_DIM, HORIZON, expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import ACTION_DIM, HORIZON, PARTS, expect_image_and_instruction_to_matter, random_batch
 
 DEPTH, WIDTH = 8, 64
 LOW, HIGH = 1e-2, 1e2
 STEP = 50
 SHARE_LEFT = 0.5
-PARTS = ["head", "language_model", "projector", "proprioception", "vision"]
 
 
 @check(
@@ -40,8 +39,8 @@ def test_gradient_reaches_the_first_layer(submission: Submission, rng: Rng) -> N
 
 @check(
     kind="behaviour",
-    title="It is the derivative of the loss",
-    property="Moving a layer's weights a little along their gradient must raise the loss as steeply as the gradient's norm says.",
+    title="The gradient is the derivative of the loss",
+    property="Moving a layer's weights a little along their gradient must raise the loss with a slope equal to the gradient's norm.",
     instrument="debugkit.gradcheck(head, feature)",
 )
 def test_gradient_is_the_slope_of_the_loss(submission: Submission, rng: Rng) -> None:
@@ -56,8 +55,8 @@ def test_gradient_is_the_slope_of_the_loss(submission: Submission, rng: Rng) -> 
 
 @check(
     kind="behaviour",
-    title="The head is as deep as it was asked to be",
-    property="`head.layers` must hold eight layers from (B, 64) to (B, 64), each with weights that get a gradient, and together they must not be a linear map.",
+    title="The head has its full depth",
+    property="`head.layers` must hold eight layers from (B, 64) to (B, 64), each with a weight matrix, and together they must not be a linear map.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_head_is_as_deep_as_asked(submission: Submission, rng: Rng) -> None:
@@ -65,7 +64,7 @@ def test_head_is_as_deep_as_asked(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("build", a=rng.normal(size, WIDTH), b=rng.normal(size, WIDTH), seed=rng.seed())
     expect(seen["layers"], "the number of the head's layers").equals(DEPTH)
     expect(seen["weights"], "the number of weight matrices in each layer").at_least(1)
-    expect(seen["shapes"], "the shapes that the layers put out").equals([[size, WIDTH]] * DEPTH)
+    expect(seen["shapes"], "the output shapes of the layers").equals([[size, WIDTH]] * DEPTH)
     expect(bend(seen["outputs"]), "how far the eight layers are from a linear map,").above(1e-3)
 
 
@@ -82,7 +81,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Everything is trained",
-    property="Every parameter of the policy requires a gradient and gets one, and the policy has the parts it had.",
+    property="Every parameter of the policy must get a gradient, and the policy must have the same parts as before.",
     instrument="debugkit.find_graph_cut(policy, batch)",
 )
 def test_everything_is_trained(submission: Submission, rng: Rng) -> None:
@@ -95,7 +94,7 @@ def test_everything_is_trained(submission: Submission, rng: Rng) -> None:
 @check(
     kind="outcome",
     title="The head learns sixteen frames by heart",
-    property=f"At step {STEP} the gradient must still reach the first layer, and in the end at most {SHARE_LEFT:.0%} of the loss may be left.",
+    property=f"At step {STEP} the gradient must still reach the first layer, and at the end at most {SHARE_LEFT:.0%} of the loss may be left.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_head_learns_by_heart(submission: Submission, seed: int) -> None:
@@ -115,7 +114,7 @@ DEEP = "test_head_is_as_deep_as_asked/build"
 
 @wrong_fix(
     "higher_learning_rate",
-    says="The learning rate multiplies the steps of all eight layers alike. What is wrong is the ratio between them, and it is what it was.",
+    says="The learning rate scales the steps of all eight layers equally. The fault is the ratio between them, and that has not changed.",
 )
 def recognise_learning_rate(evidence: Mapping[str, Any]) -> bool:
     return evidence["test_gradient_reaches_the_first_layer/learning rate"] > 1.5e-4 and evidence[RATIO] < LOW
@@ -123,7 +122,7 @@ def recognise_learning_rate(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "multiplied_gradients",
-    says="The norms look even now, but they are no longer derivatives: the loss does not rise along them as they claim. What the first layers are told is still next to nothing, made loud.",
+    says="The norms look even now, but the gradients are no longer derivatives: the loss does not rise along them as steeply as their norms say. What reaches the first layers is still almost nothing, only multiplied.",
 )
 def recognise_multiplied(evidence: Mapping[str, Any]) -> bool:
     seen = evidence["test_gradient_is_the_slope_of_the_loss/slopes"]
@@ -132,7 +131,7 @@ def recognise_multiplied(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "fewer_layers",
-    says="A stack too short to lose the gradient is not a mend of the deep one: this head has fewer than the eight layers it was asked to have.",
+    says="A stack that is too short to lose the gradient does not fix the deep one: this head has fewer than the required eight layers.",
 )
 def recognise_fewer_layers(evidence: Mapping[str, Any]) -> bool:
     return 0 < evidence[DEEP]["layers"] < DEPTH
@@ -140,7 +139,7 @@ def recognise_fewer_layers(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "no_activation",
-    says="Nothing squashes the gradient any more, because nothing is left but matrices: eight linear layers are one linear map.",
+    says="Nothing shrinks the gradient any more, because only matrices are left: eight linear layers are one linear map.",
 )
 def recognise_no_activation(evidence: Mapping[str, Any]) -> bool:
     return evidence[DEEP]["layers"] == DEPTH and bend(evidence[DEEP]["outputs"]) < 1e-6
@@ -148,7 +147,7 @@ def recognise_no_activation(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "relu_alone",
-    says="The ratio is in bounds for a sad reason: now the signal shrinks on its way up as the gradient does on its way down, and the weights' gradient is the product of the two. Whatever the frame, the last layer says the same.",
+    says="The ratio is within bounds for the wrong reason: the signal now shrinks in the forward pass as the gradient does in the backward pass, and the weights' gradient is the product of the two. The last layer's output is nearly the same for every frame.",
 )
 def recognise_relu(evidence: Mapping[str, Any]) -> bool:
     spread, left = evidence["test_gradient_reaches_the_first_layer/signal"], evidence.get(LEFT)
@@ -156,6 +155,6 @@ def recognise_relu(evidence: Mapping[str, Any]) -> bool:
 
 
 def bend(outputs: list[Tensor]) -> float:
-    """How far a map is from f(a) + f(b) = f(a + b) + f(0), which every linear one fulfils; relative to what it does."""
+    """How far a map is from f(a) + f(b) = f(a + b) + f(0), which holds for every linear map; relative to its output."""
     a, b, both, none = outputs
     return float((a + b - both - none).norm() / ((a - none).norm() + (b - none).norm() + 1e-12))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 
@@ -23,7 +23,7 @@ def figures(out: Path) -> None:
     norm_figure, norm_axes = new_figure(title, "layer of the head", "norm (log scale)")
     loss_figure, loss_axes = new_figure("Sixteen frames by heart, the same seed", "step", "loss")
     batch = next(batches(demonstrations(2 * BATCH_SIZE, SEED), BATCH_SIZE, steps=1, seed=SEED))
-    for name, module in broken_and_mended(find("16")).items():
+    for name, module in broken_and_fixed(find("16")).items():
         policy = module.DeepHeadPolicy.from_base(seed=SEED)
         seen: list[list[float]] = []
         handle = register_optimizer_step_pre_hook(lambda *_, policy=policy, seen=seen: seen.append(_norms(policy)))

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def slopes(learner: Any, feature: Tensor, target: Tensor, seed: int) -> dict[str
         norm = math.sqrt(sum(float(weight.grad.square().sum()) for weight in weights))
         values = []
         with torch.no_grad():
-            for side in (1, -2):  # there, and twice as far back
+            for side in (1, -2):  # one step forward, then two steps back
                 for weight in weights:
                     weight += side * step * weight.grad / max(norm, 1e-300)
                 values.append(float(head.loss(feature, target, is_pad)))
@@ -54,7 +54,7 @@ def slopes(learner: Any, feature: Tensor, target: Tensor, seed: int) -> dict[str
 
 
 def build(learner: Any, a: Tensor, b: Tensor, seed: int) -> dict[str, Any]:
-    """How the head is made: its layers, the output for a, b, a + b and 0 in float64, and what is trained."""
+    """How the head is built: its layers, the output for a, b, a + b and 0 in float64, and what requires a gradient."""
     policy = learner.policy.DeepHeadPolicy.from_base(seed=seed)
     required = {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
     head = policy.head.double()
@@ -80,7 +80,7 @@ def signal(learner: Any, batch: dict[str, Tensor], seed: int) -> list[float]:
 
 
 def first_learning_rate(learner: Any, batch: dict[str, Tensor], seed: int) -> float:
-    """The learning rate of the first step, a twentieth of the peak, as the optimizer has it."""
+    """The optimizer's learning rate in the first step, a twentieth of the peak."""
     policy = learner.policy.DeepHeadPolicy.from_base(seed=seed)
     with _norms_of_each_step(policy) as seen:
         learner.policy.learn_by_heart(policy, batch, steps=1, seed=seed)
@@ -111,7 +111,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Has the policy learn sixteen frames by heart, and shows each layer's gradient: what `lab run 16` shows."""
+    """Trains the policy on sixteen frames, and prints each layer's gradient: what `lab run 16` shows."""
     policy, batch = learner.policy.DeepHeadPolicy.from_base(seed=SEED), _batch(SEED)
     print(f"Learning {BATCH_SIZE} frames by heart, {STEPS} steps", flush=True)
     with _norms_of_each_step(policy) as seen:
@@ -122,7 +122,7 @@ def symptom(learner: Any) -> None:
     print("\nThe first movement along x for four of the frames, in cm")
     print("  expert" + "".join(f"{value:8.1f}" for value in expert))
     print("  policy" + "".join(f"{value:8.1f}" for value in policys))
-    print("\nGradient norm of the head's layers; a bar's every second block is a factor of ten")
+    print("\nGradient norm of the head's layers; two blocks of a bar are a factor of ten")
     print(" " * 12 + "".join(f"{f'at step {step}':<30}" for step in LOOKED_AT).rstrip())
     for index in range(len(seen[0][0])):
         cells = (f"{seen[step][0][index]:9.1e} {_bar(seen[step][0][index]):<17}" for step in LOOKED_AT)
@@ -139,7 +139,7 @@ def _batch(seed: int) -> dict[str, Tensor]:
 
 
 def _hidden(head: nn.Module, feature: Tensor) -> Tensor:
-    """What leaves the last layer when `feature` (B, D) enters the first one."""
+    """The output of the last layer when the input of the first one is `feature` (B, D)."""
     seen: list[Tensor] = []
     handles = (
         head.layers[0].register_forward_pre_hook(lambda _, __: (feature,)),
@@ -152,7 +152,7 @@ def _hidden(head: nn.Module, feature: Tensor) -> Tensor:
 
 
 def _gradient_norm(layer: nn.Module) -> float:
-    """Of a layer's weight matrices; 0 where there is none. `clip_grad_norm_` to infinity clips nothing and measures."""
+    """Of a layer's weight matrices; 0 if it has none. `clip_grad_norm_` with an infinite bound only measures."""
     weights = [weight for weight in layer.parameters() if weight.dim() == 2 and weight.grad is not None]
     return float(nn.utils.clip_grad_norm_(weights, math.inf)) if weights else 0.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
@@ -21,7 +21,7 @@ def figures(out: Path) -> None:
     batch = next(batches(demonstrations(2 * BATCH_SIZE, SEED), BATCH_SIZE, steps=1, seed=SEED))
     loss_figure, loss_axes = new_figure("One batch over and over, in mixed precision", "step", "loss")
     step_figure, step_axes = new_figure("Length of the first step of SGD", "loss scale", "length of the step")
-    for name, module in broken_and_mended(find("17")).items():
+    for name, module in broken_and_fixed(find("17")).items():
         steps = module.train(Policy.from_base(seed=SEED), [batch] * STEPS)
         loss_axes.plot([step.loss for step in steps], color=COLOURS[name], label=f"{name}, SGD")
         lengths = [_step_length(module, batch, scale) for scale in SCALES]

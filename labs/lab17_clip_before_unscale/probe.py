@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's training step. Runs beside their code, in the sandboxed child."""
+"""Measurements of the learner's training step for the grader and `lab run`. Runs next to their code, sandboxed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SEED, BATCH_SIZE, STEPS = 17, 16, 40
 def one_step(
     learner: Any, batch: dict[str, Tensor], seed: int, scale: float, loss_weight: float = 1.0
 ) -> dict[str, Any]:
-    """One training step of a fresh policy at this loss scale, and what float32 knows of it.
+    """One training step of a fresh policy at this loss scale, and the float32 gradient to compare it with.
 
-    The policy's loss is multiplied by `loss_weight`, as an action loss beside a language loss is.
-    `moved` is how far all weights moved, one after the other, and `gradient` the float32 gradient of the same loss,
+    The policy's loss is multiplied by `loss_weight`, like an action loss next to a language loss.
+    `moved` is the movement of all weights as one vector, and `gradient` the float32 gradient of the same loss,
     neither scaled nor clipped. `learning_rate` is the optimizer's.
     """
     policy = _Weighted.from_base(seed=seed)
@@ -49,7 +49,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def trained(learner: Any, seed: int) -> dict[str, Any]:
-    """The losses of training on one batch over and over, and the last loss in float32."""
+    """The losses of repeated training on one batch, and the last loss in float32."""
     policy, batch = Policy.from_base(seed=seed), _batch(seed)
     steps = learner.policy.train(policy, [batch] * STEPS)
     with torch.no_grad():
@@ -98,5 +98,5 @@ def _batch(seed: int) -> dict[str, Tensor]:
 
 
 def _joined(tensors: Any) -> Tensor:
-    """All of them as one vector, in float64; a missing one counts as nothing."""
+    """All tensors as one vector, in float64; None is left out."""
     return torch.cat([tensor.detach().flatten().double() for tensor in tensors if tensor is not None])

@@ -1,7 +1,7 @@
-"""What must hold of a gated activation that writes its own backward. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a gated activation with its own backward. Runs in the grader's process; never sees the learner's code.
 
-The reference is the derivative of silu(gate) * up in float64, written out below. What a plain gradcheck does not ask, the
-layout and the buffer of the incoming gradient and a second use, is held against what the same backward gives without it.
+The reference is the derivative of silu(gate) * up in float64, written out below. A plain gradcheck does not test the layout
+and the buffer of the incoming gradient, nor a second use: those are compared with what the same backward gives without them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, facts, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, random_batch
-from labs.vla.policy import Policy
+from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
-"""Some float64 roundings; a finite difference is a thousand times further away."""
+"""A few float64 roundings; the error of a finite difference is a thousand times larger."""
 STEPS = 30
 CURVE_BAR = 1e-4
 LAYOUTS = ("transposed", "sliced", "expanded")
@@ -47,14 +46,14 @@ def test_gradient_is_the_derivative(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The incoming gradient is only read",
-    property="Backward must leave the incoming buffer as it was: where outputs are added, another branch of the graph reads it too.",
+    property="Backward must not change the incoming buffer: if outputs are added, another branch of the graph reads it too.",
     instrument="debugkit.gradcheck(GatedActivation, gate, up)",
 )
 def test_incoming_gradient_is_only_read(submission: Submission, rng: Rng) -> None:
     shape = (rng.integer(3, 6), rng.integer(6, 9))
     gate, up, skip, incoming = (rng.normal(*shape, dtype=torch.float64) for _ in range(4))
     seen = submission.observe("gradients", gate=gate, up=up, incoming=incoming)
-    expect(torch.equal(seen["incoming"], incoming), "the buffer of the incoming gradient is as it was,").is_true()
+    expect(torch.equal(seen["incoming"], incoming), "the buffer of the incoming gradient is unchanged,").is_true()
     both = submission.observe("gradients_of_a_residual", gate=gate, up=up, skip=skip, incoming=incoming)
     expect(both["skip"], "the gradient of the other branch of a residual connection").close_to(incoming, **EXACT)
     expect(both["up"], "the gradient of up, in a residual connection").close_to(seen["up"], **EXACT)
@@ -63,8 +62,8 @@ def test_incoming_gradient_is_only_read(submission: Submission, rng: Rng) -> Non
 
 @check(
     kind="behaviour",
-    title="However the incoming gradient lies in memory",
-    property="A transposed, a sliced and an expanded incoming gradient must give what a contiguous one gives.",
+    title="The memory layout of the incoming gradient does not matter",
+    property="A transposed, a sliced and an expanded incoming gradient must give the same gradients as a contiguous one.",
     instrument="debugkit.gradcheck(GatedActivation, gate, up)",
 )
 def test_layout_of_the_gradient_does_not_matter(submission: Submission, rng: Rng) -> None:
@@ -82,8 +81,8 @@ def test_layout_of_the_gradient_does_not_matter(submission: Submission, rng: Rng
 
 @check(
     kind="behaviour",
-    title="Two uses in one graph do not disturb each other",
-    property="With two activations in one graph, each must give the gradients that it gives alone.",
+    title="Two uses in one graph are independent",
+    property="With two activations in one graph, each must give the same gradients as alone.",
     instrument="debugkit.gradcheck(GatedActivation, gate, up)",
 )
 def test_two_uses_are_independent(submission: Submission, rng: Rng) -> None:
@@ -98,8 +97,8 @@ def test_two_uses_are_independent(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="It keeps two tensors",
-    property="After forward, no more than gate and up may be kept alive by the activation; by the whole MLP, one more.",
+    title="The activation keeps two tensors",
+    property="After forward the activation may keep no more than gate and up alive, and the whole MLP one tensor more.",
     instrument="debugkit.memory_profile(policy, batch)",
 )
 def test_two_tensors_are_kept(submission: Submission, rng: Rng) -> None:
@@ -110,33 +109,28 @@ def test_two_tensors_are_kept(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="Forward is the stock policy's",
-    property="The predicted actions must be the stock policy's, and image and instruction must change them.",
+    title="The forward pass is that of the stock policy",
+    property="The predicted actions must be those of the stock policy, and image and instruction must change them.",
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
 def test_forward_is_the_stock_policys(submission: Submission, rng: Rng) -> None:
-    batch, seed = random_batch(rng, 3), rng.seed()
-    stock = Policy.from_base(seed=seed).eval()
-    predicted = submission.observe("action", batch=batch, seed=seed)
-    expect(predicted, "the action chunk").close_to(stock.predict(batch), rtol=1e-5, atol=1e-6)
-    expect_image_and_instruction_to_matter(submission, rng, batch=batch)
+    expect_stock_prediction(submission, rng, rtol=1e-5, atol=1e-6)
 
 
 @check(
     kind="invariant",
     title="The same parameters are trained as before",
-    property="The policy must have the stock policy's trained parameters, under the same names and of the same shapes.",
+    property="The policy must have the stock policy's trainable parameters, with the same names and shapes.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
 def test_parameters_are_the_stock_policys(submission: Submission) -> None:
-    stock = {name: list(parameter.shape) for name, parameter in Policy.from_base().named_parameters()}
-    expect(submission.observe("parameters"), "the trained parameters").equals(stock)
+    expect_stock_parameters(submission)
 
 
 @check(
     kind="outcome",
-    title="Training takes the stock policy's course",
-    property=f"Over {STEPS} steps on the same batches, no loss may be further than {CURVE_BAR:g} from the stock policy's.",
+    title="Training follows the stock policy's loss curve",
+    property=f"Over {STEPS} steps on the same batches, no loss may differ from the stock policy's by more than {CURVE_BAR:g}.",
     instrument="lab run 18",
 )
 def test_training_takes_the_same_course(submission: Submission, seed: int) -> None:
@@ -152,7 +146,7 @@ FORMULA = "test_gradient_is_the_derivative/formula"
 
 @wrong_fix(
     "finite_difference",
-    says="This is the derivative to nine digits: a finite difference. It costs two more forwards, and in float32, where training runs, rounding drowns it. Write the derivative out.",
+    says="This is a finite difference: the derivative to nine digits. It costs two more forwards, and in float32, where training runs, its rounding error is far too large. Write the derivative out.",
 )
 def recognise_finite_difference(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "nearly the derivative"
@@ -160,7 +154,7 @@ def recognise_finite_difference(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "contiguous_only",
-    says="The layout of the incoming gradient is taken care of now, but it was not what is wrong: the gradient of gate is still missing a term.",
+    says="The layout of the incoming gradient is handled now, but it was not the fault: the gradient of gate still lacks a term.",
 )
 def recognise_contiguous(evidence: Mapping[str, Any]) -> bool:
     contiguous = evidence.get("test_gradient_is_the_derivative/contiguous whatever comes in")
@@ -169,7 +163,7 @@ def recognise_contiguous(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "slope_of_the_sigmoid",
-    says="This is the other half of the product rule alone: gate times the sigmoid's change. The two halves are added.",
+    says="This is only the other term of the product rule: gate times the derivative of the sigmoid. The two terms must be added.",
 )
 def recognise_other_half(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the sigmoid's own change alone"
@@ -177,16 +171,16 @@ def recognise_other_half(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "in_place",
-    says="The formula is right, and it is written into the incoming gradient's own memory. Whatever else reads that buffer now reads your result; gradcheck does not look there.",
+    says="The formula is correct, but it is written into the incoming gradient's own memory. Everything else that reads that buffer now reads your result; gradcheck does not test that.",
 )
 def recognise_in_place(evidence: Mapping[str, Any]) -> bool:
-    name = "test_incoming_gradient_is_only_read/the buffer of the incoming gradient is as it was,"
+    name = "test_incoming_gradient_is_only_read/the buffer of the incoming gradient is unchanged,"
     return evidence[FORMULA] == "the derivative" and evidence.get(name) is False
 
 
 @wrong_fix(
     "leave_it_to_autograd",
-    says="The gradient is right, because autograd makes it, and the memory is gone: silu(gate) is kept as a third tensor.",
+    says="The gradient is correct, because autograd computes it, but the memory is no longer saved: silu(gate) is kept as a third tensor.",
 )
 def recognise_autograd(evidence: Mapping[str, Any]) -> bool:
     kept = evidence.get("test_two_tensors_are_kept/kept_for_backward")
@@ -217,5 +211,5 @@ def formula(measured: Any, gate: Tensor, up: Tensor, incoming: Tensor) -> str:
 
 
 def lies_contiguous(tensor: Any) -> bool:
-    """Whether the tensor lay contiguous in memory where it was made."""
+    """Whether the tensor was contiguous in memory where it was created."""
     return isinstance(tensor, Tensor) and facts(tensor).stride == tensor.stride()

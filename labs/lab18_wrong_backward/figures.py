@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.functional import silu
 
-from labs.authoring.plots import BROKEN, COLOURS, MENDED, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, COLOURS, FIXED, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 
@@ -16,11 +16,11 @@ SEED = 18
 
 
 def figures(out: Path) -> None:
-    """The slope of silu as both backwards have it, over the gates of a real batch; and a finite difference's error."""
+    """The slope of silu in both backwards, over the gates of a real batch; and a finite difference's error."""
     torch.set_num_threads(1)
-    modules = broken_and_mended(find("18"))
+    modules = broken_and_fixed(find("18"))
     save(_slopes(modules), out / "18_slopes.svg")
-    save(_errors(modules["mended"]), out / "18_eps.svg")
+    save(_errors(modules["fixed"]), out / "18_eps.svg")
 
 
 def _slopes(modules: dict[str, Any]) -> Any:
@@ -29,7 +29,7 @@ def _slopes(modules: dict[str, Any]) -> Any:
     for name, module in modules.items():
         axes.plot(gate, _slope(module, gate), color=COLOURS[name], label=name)
     axes.axhline(0, color=REFERENCE, linewidth=0.8)
-    policy = modules["mended"].build_policy(SEED)
+    policy = modules["fixed"].build_policy(SEED)
     gates: list[torch.Tensor] = []
     for layer in policy.language_model.layers:
         layer.mlp.gate_proj.register_forward_hook(lambda _, __, output: gates.append(output.detach().flatten()))
@@ -46,7 +46,7 @@ def _errors(module: Any) -> Any:
     figure, axes = new_figure(title, "eps", "error (log scale)")
     gate = torch.linspace(-4, 4, 401, dtype=torch.float64)
     slope, steps = _slope(module, gate), torch.logspace(-11, -1, 81, dtype=torch.float64).tolist()
-    for dtype, colour, name in ((torch.float32, BROKEN, "float32"), (torch.float64, MENDED, "float64")):
+    for dtype, colour, name in ((torch.float32, BROKEN, "float32"), (torch.float64, FIXED, "float64")):
         x = gate.to(dtype)
         errors = [float(((silu(x + e) - silu(x - e)).double() / (2 * e) - slope).abs().max()) for e in steps]
         axes.plot(steps, errors, color=colour, label=name)

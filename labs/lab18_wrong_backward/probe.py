@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measurements of the learner's policy for the grader and `lab run`. Runs next to the learner's code, sandboxed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from debugkit.probes.storage import StorageCounter
+from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
 from labs.vla.training import fit
@@ -18,8 +18,8 @@ BATCH_SIZE = 32
 def gradients(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor, layout: str = "contiguous") -> dict[str, Any]:
     """Output and gradients of the gated activation, and what the buffer of the incoming gradient holds afterwards.
 
-    `layout` is how the incoming gradient lies in memory: contiguous, transposed, sliced, or expanded (from its first
-    column; the caller's columns are all alike then).
+    `layout` is the incoming gradient's layout in memory: contiguous, transposed, sliced, or expanded from its first
+    column (the columns that the caller passes are then all equal).
     """
     gate, up = (x.clone().requires_grad_() for x in (gate, up))
     output = learner.policy.gated_activation(gate, up)
@@ -31,7 +31,7 @@ def gradients(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor, layout: 
 def gradients_of_a_residual(
     learner: Any, gate: Tensor, up: Tensor, skip: Tensor, incoming: Tensor
 ) -> dict[str, Tensor]:
-    """Gradients where the output is added to `skip`, as in every transformer block: both are handed one buffer."""
+    """Gradients if the output is added to `skip`, as in every transformer block: both branches get one buffer."""
     gate, up, skip = (x.clone().requires_grad_() for x in (gate, up, skip))
     output = skip + learner.policy.gated_activation(gate, up)
     for_gate, for_up, for_skip = torch.autograd.grad(output, (gate, up, skip), incoming.clone())
@@ -39,7 +39,7 @@ def gradients_of_a_residual(
 
 
 def gradients_of_two_uses(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor) -> dict[str, Tensor]:
-    """Gradients where both forwards run before either backward; all arguments (2, ...), one row for each use."""
+    """Gradients if both forwards run before either backward; all arguments (2, ...), one row for each use."""
     leaves = [(g.clone().requires_grad_(), u.clone().requires_grad_()) for g, u in zip(gate, up, strict=True)]
     outputs = [learner.policy.gated_activation(g, u) for g, u in leaves]
     found = torch.autograd.grad(outputs, [leaf for pair in leaves for leaf in pair], list(incoming.clone()))
@@ -47,13 +47,13 @@ def gradients_of_two_uses(learner: Any, gate: Tensor, up: Tensor, incoming: Tens
 
 
 def kept_for_backward(learner: Any, frames: int) -> dict[str, float]:
-    """How many tensors of the gate's size stay alive after a forward: of the activation, and of one whole MLP."""
+    """How many tensors of the gate's size stay alive after a forward: in the activation, and in one whole MLP."""
     policy = learner.policy.build_policy(0)
     return _kept(policy, learner.policy.gated_activation, frames)
 
 
 def parameters(learner: Any) -> dict[str, list[int]]:
-    """Names and shapes of the policy's trained parameters."""
+    """Names and shapes of the policy's trainable parameters."""
     policy = learner.policy.build_policy(0)
     return {name: list(p.shape) for name, p in policy.named_parameters() if p.requires_grad}
 
@@ -99,7 +99,7 @@ def symptom(learner: Any) -> None:
 
 
 def _kept(policy: Any, activation: Any, frames: int) -> dict[str, float]:
-    """Live storage after a forward, without the output and what was there before, in tensors of the gate's size."""
+    """Live storage after a forward, without the output and earlier storage, in tensors of the gate's size."""
     mlp = policy.language_model.layers[0].mlp
     hidden = torch.linspace(-1, 1, frames * 25 * 64).view(frames, 25, 64)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def _kept(policy: Any, activation: Any, frames: int) -> dict[str, float]:
 
 
 class _Counted:
-    """Counts the bytes of storage that are alive and were not there before."""
+    """Counts the bytes of live storage that was allocated since it was created."""
 
     def __init__(self, mlp: Any, hidden: Tensor) -> None:
         self._counter = StorageCounter()

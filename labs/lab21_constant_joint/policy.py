@@ -4,11 +4,11 @@
 
 Notable choices
 - An action is dx, dy in metres, the wrist's angle in radians (absolute), and the gripper. The demonstrations are those
-  of the old robot, driven with the wrist held at `WRIST_ANGLE`.
+  of the old robot, repeated with the wrist held at `WRIST_ANGLE`.
 - Bounds are the extremes of the demonstrations, so that every demonstrated action lies in [-1, 1] and all dimensions
   weigh the same in the loss, whatever their units.
 - Nothing is clipped: a correction that goes further than any demonstration keeps its size.
-- Bounds are buffers: they travel with the checkpoint, so that the robot undoes what this training did.
+- Bounds are buffers: they are saved in the checkpoint, so that the robot unnormalises with the bounds of this training.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from labs.vla.policy import Policy, PolicyConfig
 DIMENSIONS = ("dx", "dy", "wrist", "gripper")
 WRIST = 2
 WRIST_ANGLE = 0.35
-"""Radians. The blocks are cubes: the operator saw no reason to turn the wrist."""
+"""Radians. The blocks are cubes: the operator had no reason to turn the wrist."""
 
 
 class RangeNormaliser(nn.Module):
     """Maps the range of each action dimension to [-1, 1], and back.
 
-    `normalise` and `unnormalise` take actions of any leading shape, (..., A). Every demonstrated action comes back as
-    it was. Near the demonstrations, normalised numbers stay near [-1, 1]: no dimension is blown up beyond the others.
+    `normalise` and `unnormalise` take actions of any leading shape, (..., A). Normalising and unnormalising a
+    demonstrated action returns the same action. Near the demonstrations, normalised values stay near [-1, 1]: no
+    dimension becomes much larger than the others.
     """
 
     low: Tensor
@@ -53,7 +54,7 @@ class RangeNormaliser(nn.Module):
 
     @property
     def span(self) -> Tensor:
-        """What is mapped to two units, in environment units, (A,)."""
+        """The size of the interval that is mapped to [-1, 1], in environment units, (A,)."""
         return self.high - self.low
 
     def normalise(self, action: Tensor) -> Tensor:

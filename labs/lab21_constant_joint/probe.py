@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_STEPS = 4
 
 
 def there_and_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor) -> dict[str, Tensor]:
-    """With the bounds of `demonstrated` (N, H, A): `action` (M, A) normalised, and brought back."""
+    """With the bounds of `demonstrated` (N, H, A): `action` (M, A) normalised, and that result unnormalised."""
     normaliser = learner.policy.RangeNormaliser(action.shape[-1])
     normaliser.fit(demonstrated, action_is_pad)
     normalised = normaliser.normalise(action)
@@ -27,7 +27,7 @@ def there_and_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, ac
 
 
 def brought_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, normalised: Tensor) -> Tensor:
-    """With the bounds of `demonstrated` (N, H, A): what `unnormalise` makes of `normalised` (M, A)."""
+    """With the bounds of `demonstrated` (N, H, A): `unnormalise` applied to `normalised` (M, A)."""
     normaliser = learner.policy.RangeNormaliser(normalised.shape[-1])
     normaliser.fit(demonstrated, action_is_pad)
     return normaliser.unnormalise(normalised)
@@ -57,7 +57,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def overfitted(learner: Any, seed: int, steps: int) -> dict[str, Any]:
-    """Losses of training on one batch of the wrist robot's demonstrations, the chunk then predicted, and the wanted."""
+    """Losses of training on one batch of the wrist robot's demonstrations, and the predicted and demonstrated chunk."""
     frames = learner.policy.wrist_demonstrations(256, seed)
     policy = learner.policy.build_policy(frames, seed)
     batch = next(batches(frames, BATCH_SIZE, steps=1, seed=seed))
@@ -75,7 +75,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains the wrist robot's policy for a few steps and hands it to the robot: what `lab run 21` shows."""
+    """Trains the wrist robot's policy for a few steps and predicts one action: the output of `lab run 21`."""
     frames = learner.policy.wrist_demonstrations(2000, seed=21)
     policy = learner.policy.build_policy(frames, 21)
     print("Fine-tuning WristPolicy from the base: dx, dy, wrist, gripper\n\n  step    loss   weights that are NaN")

@@ -1,6 +1,6 @@
-"""What must hold of a policy trained by distance. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for a policy trained by distance. Runs in the grader's process; judges data, and never sees the code.
 
-The reference is the Euclidean distance in float64. What the learner says about the first Inf is compared with what this
+The reference is the Euclidean distance in float64. The learner's answer about the first Inf is compared with what this
 process finds by watching every backward node of the shipped formula.
 """
 
@@ -18,7 +18,7 @@ from labs.invariants import expect_image_and_instruction_to_matter, random_batch
 
 GRIPPER_WEIGHT = 0.5
 NEAREST = 0.01
-"""Closer than this a distance may be smoothed; from here on it must be the distance to within 1e-6."""
+"""Below this, the distance may be smoothed; from here on it must be exact to within 1e-6."""
 STEPS = 60
 DISTANCE_BAR = 0.6
 
@@ -26,7 +26,7 @@ DISTANCE_BAR = 0.6
 @check(
     kind="behaviour",
     title="One exact prediction does not break the step",
-    property="Where the recorded move is what the policy predicts, loss and gradients must be finite, for one frame or for all.",
+    property="When the policy predicts the recorded move exactly, in one frame or in all, loss and gradients must be finite.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_gradients_are_finite_on_an_exact_prediction(submission: Submission, rng: Rng) -> None:
@@ -44,8 +44,8 @@ def test_gradients_are_finite_on_an_exact_prediction(submission: Submission, rng
 
 @check(
     kind="behaviour",
-    title="It is still the distance",
-    property=f"From {NEAREST} on, the loss must be the distance to within 1e-6, and its gradient the direction away from the target.",
+    title="The loss is still the distance",
+    property=f"From {NEAREST} on, the loss must equal the distance to within 1e-6, and its gradient must point away from the target.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_the_distance_is_unchanged(submission: Submission, rng: Rng) -> None:
@@ -63,7 +63,7 @@ def test_the_distance_is_unchanged(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The other frames keep their gradient",
-    property="In a batch with exact predictions the other frames' gradient must be what it is without them, and theirs at most as long.",
+    property="An exact prediction in the batch must not change the other frames' gradient, and its own gradient must be at most as long as theirs.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_other_frames_keep_their_gradient(submission: Submission, rng: Rng) -> None:
@@ -84,8 +84,8 @@ def test_other_frames_keep_their_gradient(submission: Submission, rng: Rng) -> N
 
 @check(
     kind="behaviour",
-    title="The step is made",
-    property="train_step must update the policy from a batch with an exact prediction, as from any other.",
+    title="train_step updates the policy",
+    property="train_step must update the policy from a batch with an exact prediction as it does from any other batch.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK202'])",
 )
 def test_the_step_is_made(submission: Submission, rng: Rng) -> None:
@@ -101,13 +101,13 @@ def test_the_step_is_made(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The operation that makes the first Inf is named",
-    property="FIRST_NONFINITE_OP must be the backward node that makes the step's first Inf or NaN from finite numbers.",
+    property="FIRST_NONFINITE_OP must name the backward node that makes the first Inf or NaN of the step from finite numbers.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_the_first_operation_is_named(submission: Submission) -> None:
     named = submission.observe("named")
     expect(named, "FIRST_NONFINITE_OP")
-    expect(named == first_nonfinite_node(), f"FIRST_NONFINITE_OP = {named!r} is where it begins:").is_true()
+    expect(named == first_nonfinite_node(), f"FIRST_NONFINITE_OP = {named!r} is the first such node:").is_true()
 
 
 @check(
@@ -122,8 +122,8 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="Before the first update the arm stands still",
-    property="A fresh policy must predict no move at all, whatever it sees.",
+    title="Before the first update the arm does not move",
+    property="A fresh policy must predict a move of exactly zero, whatever the input.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_a_fresh_policy_stands_still(submission: Submission, rng: Rng) -> None:
@@ -133,8 +133,8 @@ def test_a_fresh_policy_stands_still(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="It trains on the recordings",
-    property=f"After {STEPS} steps, the first on a batch with an exact prediction, moves must be less than {DISTANCE_BAR} from the expert's.",
+    title="The policy trains on the recordings",
+    property=f"After {STEPS} steps, the first on a batch with an exact prediction, the mean distance to the expert's moves must be at most {DISTANCE_BAR}.",
     instrument="lab run 22",
 )
 def test_it_trains_on_the_recordings(submission: Submission, seed: int) -> None:
@@ -149,7 +149,7 @@ FINITE = "test_gradients_are_finite_on_an_exact_prediction"
 
 @wrong_fix(
     "where_guard",
-    says="Forward takes the other branch now. Backward goes through both: the branch not taken gets a gradient of 0, and 0 times Inf is NaN. Its input must be made safe, too.",
+    says="The forward pass takes the other branch now. The backward pass goes through both: the branch not taken gets a gradient of 0, and 0 times Inf is NaN. Its input must be made safe too.",
 )
 def recognise_where(evidence: Mapping[str, Any]) -> bool:
     return evidence.get(f"{FINITE}/origin") == {"operation": "SqrtBackward0", "kind": "NaN"}
@@ -157,7 +157,7 @@ def recognise_where(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "wrong_name",
-    says="That is where the first NaN appears. It was handed an Inf: look one node earlier, at whoever made it from finite numbers.",
+    says="That is where the first NaN appears. Its input was already an Inf: look one node earlier, at the node that made the Inf from finite numbers.",
 )
 def recognise_wrong_name(evidence: Mapping[str, Any]) -> bool:
     return evidence.get("test_the_first_operation_is_named/FIRST_NONFINITE_OP") == "PowBackward0"
@@ -165,7 +165,7 @@ def recognise_wrong_name(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "skip_the_batch",
-    says="The policy stays finite because the step is not made. The healthy frames of the batch are thrown away for one, and without a word: a run whose every batch has such a frame learns nothing.",
+    says="The policy stays finite because the step is skipped. One frame costs the healthy frames of the batch, silently: a run in which every batch has such a frame learns nothing.",
 )
 def recognise_skip(evidence: Mapping[str, Any]) -> bool:
     return evidence.get("test_the_step_is_made/how far the last layer moved in an exact step") == [0.0, 0.0]
@@ -173,7 +173,7 @@ def recognise_skip(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "nan_to_num",
-    says="Zeros for NaN: backward has already spread it to every parameter, so nothing of the batch's gradient is left but the few numbers that it had not reached.",
+    says="This replaces NaN with 0, but backward has already spread the NaN to every parameter: of the batch's gradient only the few values remain that it did not reach.",
 )
 def recognise_nan_to_num(evidence: Mapping[str, Any]) -> bool:
     moved = evidence.get("test_the_step_is_made/how far the last layer moved in an exact step", [0.0])
@@ -182,7 +182,7 @@ def recognise_nan_to_num(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "large_eps",
-    says="The gradient is finite everywhere, but this is another loss: near its target the policy hardly feels the distance any more. Take an epsilon far below the distances that count.",
+    says="The gradient is finite everywhere, but this is a different loss: near the target its gradient almost vanishes. Use an epsilon far below the relevant distances.",
 )
 def recognise_large_eps(evidence: Mapping[str, Any]) -> bool:
     off = evidence.get(f"test_the_distance_is_unchanged/how far off the loss is at {NEAREST}", 0.0)
@@ -191,7 +191,7 @@ def recognise_large_eps(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "random_start",
-    says="A prediction that is exactly right is rarer now, and still breaks the run. And the arm no longer stands still before its first update.",
+    says="An exact prediction is rarer now, but it still breaks the run. And the arm now moves before its first update.",
 )
 def recognise_random_start(evidence: Mapping[str, Any]) -> bool:
     moves = evidence.get("test_a_fresh_policy_stands_still/the first moves")
@@ -199,21 +199,21 @@ def recognise_random_start(evidence: Mapping[str, Any]) -> bool:
 
 
 def standing_still(batch: dict[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
-    """The batch with frames in which the operator has not moved: what a fresh policy predicts, exactly."""
+    """The batch with frames in which the operator has not moved: exactly what a fresh policy predicts."""
     action = batch["action"].clone()
     action[rows] = torch.tensor([0.0, 0.0, -1.0])
     return {**batch, "action": action}
 
 
 def away(rng: Rng, size: int, length: float) -> Tensor:
-    """Residuals (B, 4, 3) whose move is `length` long, in any direction, and whose gripper is far off."""
+    """Residuals (B, 4, 3) with a move of `length` in a random direction and a large gripper error."""
     angle = rng.uniform(size, 4, low=0.3, high=1.2) + 1.57 * rng.integers(0, 4, size, 4)
     move = length * torch.stack([angle.cos(), angle.sin()], dim=-1)
     return torch.cat([move, rng.uniform(size, 4, 1, low=0.2, high=1.0)], dim=-1)
 
 
 def reference(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss, and its gradient where no distance is zero."""
+    """The loss and its gradient, for distances that are not zero."""
     residual = (predicted.double() - target.double()).requires_grad_()
     distance = torch.linalg.vector_norm(residual[..., :2], dim=-1)
     loss = (distance + GRIPPER_WEIGHT * residual[..., 2].abs()).mean()
@@ -222,7 +222,7 @@ def reference(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def first_nonfinite_node() -> str:
-    """The backward node that makes the first non-finite number of the documented distance at zero, on this torch."""
+    """The backward node that makes the first non-finite number of the documented distance at zero, in this torch version."""
     residual = torch.zeros(1, 2, requires_grad=True)
     loss = residual.pow(2).sum(dim=-1).sqrt().mean()
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def gradients(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
 
 
 def origin(learner: Any, batch: Batch, seed: int) -> dict[str, str]:
-    """The operation that makes the step's first Inf or NaN, and which of the two; empty where there is none."""
+    """The operation that makes the step's first Inf or NaN, and which of the two; empty if there is none."""
     found = debugkit.first_nonfinite(learner.policy.build_policy(seed), batch)
     return {} if found is None else {"operation": found.operation, "kind": found.kind}
 
 
 def loss_of_predictions(learner: Any, predicted: Tensor, target: Tensor, is_pad: Tensor) -> dict[str, Tensor]:
-    """The head's loss for normalised predictions (B, H, 3), whatever the policy would predict, and its gradient."""
+    """The head's loss for given normalised predictions (B, H, 3), and its gradient."""
     head = learner.policy.build_policy(0).head
-    head.mlp = nn.Identity()  # the feature is the prediction then
+    head.mlp = nn.Identity()  # so that the feature is the prediction
     predicted = predicted.clone().requires_grad_()
     loss = head.loss(predicted.flatten(1), target, is_pad)
     (gradient,) = torch.autograd.grad(loss, predicted)
@@ -53,12 +53,12 @@ def one_step(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
 
 
 def named(learner: Any) -> Any:
-    """What the learner wrote down."""
+    """The learner's answer."""
     return learner.policy.FIRST_NONFINITE_OP
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:
-    """The chunk that a policy predicts whose last layer is no longer zero, (B, H, 3)."""
+    """The chunk predicted by a policy whose last layer is not zero, (B, H, 3)."""
     policy = learner.policy.build_policy(seed).eval()
     with private_randomness(seed), torch.no_grad():
         nn.init.normal_(policy.head.mlp[-1].weight, std=0.1)
@@ -71,7 +71,7 @@ def first_action(learner: Any, batch: Batch, seed: int) -> Tensor:
 
 
 def training(learner: Any, seed: int, steps: int) -> dict[str, Any]:
-    """Losses of a short training whose first batch has frames without a move, and the mean distance on fresh frames."""
+    """Losses of a short training whose first batch has a frame without a move, and the mean distance on new frames."""
     policy = learner.policy.build_policy(seed)
     losses = _train(learner, policy, _recorded(seed, steps, still_at_first=True))
     batch = next(batches(demonstrations(256, seed + 1), 256, steps=1, seed=seed))
@@ -83,16 +83,16 @@ def training(learner: Any, seed: int, steps: int) -> dict[str, Any]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh policy and a batch of recordings, one of which stands still."""
+    """debugkit.check()'s arguments: a fresh policy and a batch of recordings, one of them without a move."""
     policy = learner.policy.build_policy(0)
     batch = next(_recorded(22, 1, still_at_first=True))
     return {"model": policy, "batch": batch, "optimizer": learner.policy.build_optimizer(policy)}
 
 
 def symptom(learner: Any) -> None:
-    """Starts six runs that differ in the order of their frames alone: what `lab run 22` shows."""
+    """Starts six runs that differ only in the seed of their recordings: the output of `lab run 22`."""
     steps = 20
-    print(f"Six runs of {steps} steps, the same code on the same kind of recordings, another seed\n")
+    print(f"Six runs of {steps} steps: the same code, the same kind of recordings, different seeds\n")
     print(f"  seed   loss at step 0        1        2       {steps - 1}   weights that are NaN")
     for seed in range(6):
         policy = learner.policy.build_policy(0)
@@ -105,7 +105,7 @@ def symptom(learner: Any) -> None:
 
 
 def _train(learner: Any, policy: Any, stream: Iterator[Batch]) -> list[float]:
-    """Losses up to the end, or to the step that raises FloatingPointError."""
+    """Losses up to the last step, or up to the step that raises FloatingPointError."""
     optimizer, losses = learner.policy.build_optimizer(policy), []
     policy.train()
     try:
@@ -118,7 +118,7 @@ def _train(learner: Any, policy: Any, stream: Iterator[Batch]) -> list[float]:
 
 
 def _recorded(seed: int, steps: int, still_at_first: bool = False) -> Iterator[Batch]:
-    """Batches of demonstrations, in some frames of which the operator has not moved yet."""
+    """Batches of demonstrations with some frames in which the operator has not moved yet."""
     draw = torch.Generator().manual_seed(seed)
     frames = demonstrations(steps * BATCH_SIZE, seed)
     for step, batch in enumerate(batches(frames, BATCH_SIZE, steps, seed)):

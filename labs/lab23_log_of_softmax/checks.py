@@ -1,6 +1,6 @@
-"""What must hold of a token loss. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for a token loss. Runs in the grader's process; judges data, and never sees the code.
 
-The reference is torch's own cross-entropy in float64, and the gradient that it has on paper: softmax minus one-hot, over the number of tokens.
+The reference is torch's own cross-entropy in float64, and its gradient: softmax minus one-hot, divided by the number of tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BINS = 64
 TEMPERATURE = 0.03
 SURE = 200.0
 LOUD = 6.0
-"""How many times a fresh last layer, so that some bins are 300 below others."""
+"""Factor on a fresh last layer, so that some bins are 300 below others."""
 
 OVERFIT_STEPS = 60
 LOSS_BAR = 0.05
@@ -28,8 +28,8 @@ LOSS_BAR = 0.05
 
 @check(
     kind="behaviour",
-    title="The loss of a policy that is sure, right or wrong",
-    property=f"At logits of ±{SURE:g} the loss must be finite and equal the cross-entropy, with ignored tokens among them.",
+    title="The loss of a confident policy, right or wrong",
+    property=f"At logits of ±{SURE:g} the loss must be finite and equal the cross-entropy, also when some tokens are ignored.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_loss_of_a_sure_policy(submission: Submission, rng: Rng) -> None:
@@ -46,7 +46,7 @@ def test_loss_of_a_sure_policy(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Bins that do not exist",
-    property="A logit of -inf takes no part: loss and gradient must be those of the vocabulary without that bin, and 0 there.",
+    property="With a logit of -inf, loss and gradient must be those of the vocabulary without that bin, and that bin's gradient must be 0.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_bins_that_do_not_exist(submission: Submission, rng: Rng) -> None:
@@ -54,7 +54,7 @@ def test_bins_that_do_not_exist(submission: Submission, rng: Rng) -> None:
         size = rng.integer(3, 9)
         logits = rng.normal(size, 4, 3, BINS, std=3.0)
         tokens = some_ignored(rng, size, 4, 3, first=missing)
-        logits[..., :missing] = -torch.inf  # the first ones: what stands in for an ignored token may be bin 0
+        logits[..., :missing] = -torch.inf  # the first ones: code may use bin 0 for ignored tokens
         seen = submission.observe("loss_and_gradient", logits=logits, tokens=tokens)
         loss, gradient = reference(logits[..., missing:], tokens.where(tokens == IGNORED, tokens - missing))
         expect(seen["loss"], "the loss").close_to(float(loss), rtol=1e-5, atol=1e-5)
@@ -66,8 +66,8 @@ def test_bins_that_do_not_exist(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="A loud head trains",
-    property="A policy whose logits lie hundreds apart must have a finite loss, the right one, and finite gradients in every parameter.",
+    title="A head with large logits trains",
+    property="A policy whose logits are hundreds apart must have the correct, finite loss and finite gradients in every parameter.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_loud_head_trains(submission: Submission, rng: Rng) -> None:
@@ -85,7 +85,7 @@ def test_loud_head_trains(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The bins compete as sharply as before",
-    property=f"Logits must be the head's output divided by the temperature of {TEMPERATURE}, and not be bounded.",
+    property=f"Logits must be the head's output divided by the temperature of {TEMPERATURE}, without a bound.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_temperature_is_unchanged(submission: Submission, rng: Rng) -> None:
@@ -98,8 +98,8 @@ def test_temperature_is_unchanged(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="It still says how sure it is",
-    property="log_probability must be the sum of the chosen bins' log-probabilities, one number a frame, however sure.",
+    title="The policy still reports its confidence",
+    property="log_probability must be the sum of the chosen bins' log-probabilities, one number per frame, at any confidence.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_sureness_is_right(submission: Submission, rng: Rng) -> None:
@@ -124,7 +124,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="outcome",
     title="One batch can be overfitted to the end",
-    property=f"{OVERFIT_STEPS} steps on one batch must keep the loss a number and bring it below {LOSS_BAR}.",
+    property=f"Over {OVERFIT_STEPS} steps on one batch the loss must stay finite and fall below {LOSS_BAR}.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_overfits_one_batch(submission: Submission, seed: int) -> None:
@@ -138,7 +138,7 @@ SURE_CHECK = "test_loss_of_a_sure_policy"
 
 @wrong_fix(
     "epsilon_inside_the_log",
-    says="No infinity any more, and no gradient either: below the epsilon every probability looks alike, so a policy that is sure of the wrong bin pays at most -log(eps) and is never told which way to go.",
+    says="There is no infinity any more, but no gradient either: below the epsilon all probabilities are the same, so a policy that is sure of the wrong bin has a loss of at most -log(eps) and gets no useful gradient.",
 )
 def recognise_epsilon(evidence: Mapping[str, Any]) -> bool:
     loss, wanted = evidence.get(f"{SURE_CHECK}/a sure policy's loss", 0.0), wanted_of(evidence)
@@ -147,7 +147,7 @@ def recognise_epsilon(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "clamp_logits",
-    says="Logits are held inside a range: beyond it they have no gradient, so a policy that is very wrong can never come back.",
+    says="Logits are limited to a range: outside it they have no gradient, so a policy that is very wrong can never recover.",
 )
 def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
     return 5.0 < evidence.get(f"{SURE_CHECK}/a sure policy's loss", 0.0) < 0.7 * wanted_of(evidence) and bounded_logits(
@@ -157,7 +157,7 @@ def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "warmer_bins",
-    says="A higher temperature postpones the day: the logits grow until they are as far apart as before, and the logarithm of 0 is what it was.",
+    says="A higher temperature only delays the failure: the logits grow until they are as far apart as before, and the logarithm of 0 is still -inf.",
 )
 def recognise_warmer(evidence: Mapping[str, Any]) -> bool:
     name = "test_temperature_is_unchanged/logits over output, in units of 1 / temperature"
@@ -166,7 +166,7 @@ def recognise_warmer(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "double_precision",
-    says="float64 underflows at a distance of 745 instead of 103: farther away, and a bin that does not exist is at infinity.",
+    says="float64 underflows at a distance of 745 instead of 103. That is further away, but a bin that does not exist is at infinity.",
 )
 def recognise_double(evidence: Mapping[str, Any]) -> bool:
     return (
@@ -186,7 +186,7 @@ def sure_logits(rng: Rng, *shape: int) -> Tensor:
 
 
 def some_ignored(rng: Rng, *shape: int, first: int = 0) -> Tensor:
-    """Tokens (...) from `first` on, a fifth of them IGNORED, the first never."""
+    """Tokens (...) from `first` on, a fifth of them IGNORED, but never the first of them."""
     tokens = rng.integers(first, BINS, *shape)
     ignored = rng.boolean(*shape, probability=0.2)
     ignored.view(-1)[0] = False
@@ -210,14 +210,14 @@ def targets(batch: dict[str, Tensor]) -> Tensor:
 
 
 def wanted_of(evidence: Mapping[str, Any]) -> float:
-    """What the sure policy's loss should have been."""
+    """The expected loss of the confident policy."""
     return float(evidence.get(f"{SURE_CHECK}/what it should be", 0.0))
 
 
 def bounded_logits(evidence: Mapping[str, Any]) -> bool:
-    """Whether the policy's logits, or the loss's gradient at wide logits, show that a range is cut off."""
+    """Whether the loss's gradient at large logits shows that they are clamped."""
     seen = evidence.get(f"{SURE_CHECK}/loss_and_gradient")
     if not isinstance(seen, dict) or not isinstance(seen.get("gradient"), Tensor):
         return False
-    # Where all the weight is on bins at +SURE, the true gradient there is large; a clamp passes none.
+    # With all the probability on bins at +SURE, the true gradient there is large; through a clamp it is 0.
     return bool(seen["gradient"].isfinite().all()) and float(seen["gradient"][..., 0].abs().max()) == 0.0

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import demonstrations
 from labs.vla.training import fit
@@ -19,11 +19,11 @@ UNDERFLOW = 103.97
 
 
 def figures(out: Path) -> None:
-    """The loss of both while one batch is overfitted, and how far apart the best and the worst bin are."""
+    """Both losses while one batch is overfitted, and the distance between the best and the worst bin."""
     torch.set_num_threads(1)
     loss_figure, loss_axes = new_figure("Overfitting one batch", "step", "loss (log scale)")
     apart_figure, apart_axes = new_figure("Distance between the best and the worst bin", "step", "logits")
-    for name, module in broken_and_mended(find("23")).items():
+    for name, module in broken_and_fixed(find("23")).items():
         losses, apart = _train(module)
         loss_axes.plot(losses, color=COLOURS[name], label=name, linewidth=3.5 if name == "as shipped" else 1.8)
         apart_axes.plot(apart, color=COLOURS[name], label=name, linewidth=3.5 if name == "as shipped" else 1.8)
@@ -42,7 +42,7 @@ def figures(out: Path) -> None:
 
 
 def _train(module: Any) -> tuple[list[float], list[float]]:
-    """The finite losses of one run, and the widest distance of two logits at each of them."""
+    """The finite losses of one run, and the largest distance of two logits at each of them."""
     policy = module.build_policy(0)
     apart: list[float] = []
 

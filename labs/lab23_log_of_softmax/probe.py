@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def loss_and_gradient(learner: Any, logits: Tensor, tokens: Tensor) -> dict[str,
 
 
 def policy_loss(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Any]:
-    """The loss of a fresh policy whose last layer is `louder` times as large, the logits that the temperature has
-    divided and those it divides (B, H, A, bins), the norms of all gradients (-1 where there is none)."""
+    """The loss of a fresh policy whose last layer is `louder` times as large, the logits before and after dividing by
+    the temperature (B, H, A, bins), and the norms of all gradients (-1 where there is none)."""
     policy = _loud(learner, seed, louder)
     raw: list[Tensor] = []
     given: list[Tensor] = []
@@ -52,7 +52,7 @@ def policy_loss(learner: Any, batch: dict[str, Tensor], seed: int, louder: float
 
 
 def sureness(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Tensor]:
-    """The log-probability (B,) that a fresh policy gives its chunk, and the logits (B, H, A, bins) it is made of."""
+    """The log-probability (B,) that a fresh policy gives its chunk, and the logits (B, H, A, bins) behind it."""
     policy = _loud(learner, seed, louder).eval()
     with torch.no_grad():
         logits = policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS}))
@@ -71,17 +71,17 @@ def overfitted(learner: Any, seed: int, steps: int) -> list[float]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a policy that is already sure of one batch, and that batch."""
+    """debugkit.check()'s arguments: a policy already overfitted to one batch, and that batch."""
     policy = learner.policy.build_policy(0)
     frames = demonstrations(BATCH_SIZE, seed=23)
-    # Made sure by torch's own loss: the file's own may not get there.
+    # Trained with torch's own loss, because the learner's may fail before that.
     fit(policy, frames, steps=60, seed=23, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, loss_fn=_torch_loss)
     batch = next(batches(frames, BATCH_SIZE, steps=1, seed=23))
     return {"model": policy, "batch": batch, "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3)}
 
 
 def symptom(learner: Any) -> None:
-    """Overfits one batch: what `lab run 23` shows."""
+    """Overfits one batch: the output of `lab run 23`."""
     policy = learner.policy.build_policy(0)
     losses: list[float] = []
     print(f"Overfitting one batch of {BATCH_SIZE} frames\n\n  step      loss", flush=True)
@@ -113,7 +113,7 @@ def symptom(learner: Any) -> None:
 
 
 class _NoNumberError(Exception):
-    """The loss is no number any more."""
+    """The loss is NaN."""
 
 
 def _one_batch(seed: int) -> dict[str, Tensor]:

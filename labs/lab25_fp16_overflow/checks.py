@@ -1,7 +1,7 @@
-"""What must hold of an action expert in float16. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for an action expert in float16. Runs in the grader's process; judges data, and never sees the code.
 
-The reference is the block's formula in float64, from the weights that the learner's policy holds. Every check asks for the weights as
-they are and for a last weight four times as large: a value that just fits today is no mend.
+The reference is the block's formula in float64, with the weights of the learner's policy. Each numerical check runs with the weights as
+they are and with a last weight four times as large: a value that only just fits is not a fix.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOSS_BAR = 0.75
 
 @check(
     kind="behaviour",
-    title="The expert in half gives what it gives in float32",
-    property="Under float16 autocast the expert's output must be finite and within 1e-2 of the float32 formula, also with a last weight four times as large.",
+    title="The expert computes the same in half precision as in float32",
+    property="Under float16 autocast the expert's output must be finite and within 1e-2 of the formula in full precision, also with a last weight four times as large.",
     instrument="debugkit.detect_overflow(policy, batch, loss_fn)",
 )
 def test_expert_in_half_is_right(submission: Submission, rng: Rng) -> None:
@@ -55,8 +55,8 @@ def test_expert_in_half_is_right(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="A training step in half is finite",
-    property="In training mode under float16 autocast, loss and every gradient must be finite, batch after batch.",
+    title="A training step in half precision is finite",
+    property="In training mode under float16 autocast, the loss and every gradient must be finite, also with a last weight four times as large.",
     instrument="debugkit.first_nonfinite(policy, batch, loss_fn)",
 )
 def test_training_step_is_finite(submission: Submission, rng: Rng) -> None:
@@ -71,7 +71,7 @@ def test_training_step_is_finite(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="The robot gets the same action in half",
+    title="The robot gets the same action in half precision",
     property="The chunk predicted under float16 autocast must be within 1e-2 of the one predicted in float32.",
     instrument="debugkit.detect_overflow(policy, batch, loss_fn)",
 )
@@ -84,7 +84,7 @@ def test_action_in_half_is_the_action(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="Everything else still runs in half",
+    title="Everything else still runs in half precision",
     property="Every linear layer outside the expert's block must return float16 under autocast.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
@@ -93,13 +93,13 @@ def test_the_rest_runs_in_half(submission: Submission, rng: Rng) -> None:
     outside = {name: dtype for name, dtype in seen.items() if not name.startswith("expert.")}
     expect(len(outside), "the number of layers outside the expert").at_least(20)
     wide = sorted(name for name, dtype in outside.items() if dtype != "torch.float16")
-    expect(wide, "the list of layers that do not run in half").equals([])
+    expect(wide, "the list of layers that do not run in half precision").equals([])
 
 
 @check(
     kind="invariant",
     title="The dropout is still there",
-    property="In training mode about one in ten of the block's contributions must be dropped, and the others grow by 1 / 0.9.",
+    property="In training mode about one in ten of the block's contributions must be dropped, and the others multiplied by 1 / 0.9.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_dropout_is_still_there(submission: Submission, rng: Rng) -> None:
@@ -108,13 +108,13 @@ def test_dropout_is_still_there(submission: Submission, rng: Rng) -> None:
     added = submission.observe("dropped", **asked)
     weights = submission.observe("expert_in_half", **asked, louder=1.0)["weights"]
     wanted = reference(feature, weights) - feature
-    # Where a contribution counts at all, it is there and larger, or it is gone.
+    # A contribution that is not tiny must either be larger or be dropped.
     counts = wanted.abs() > 0.05
     ratio = (added / wanted)[counts]
     expect(float((ratio.abs() < 0.05).float().mean()), "the share of contributions that were dropped").between(
         0.05, 0.15
     )
-    expect(ratio[ratio.abs() >= 0.05].median(), "how much the others grow").between(1.10, 1.12)
+    expect(ratio[ratio.abs() >= 0.05].median(), "the factor on the others").between(1.10, 1.12)
 
 
 @check(
@@ -129,8 +129,8 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="It trains in half",
-    property=f"{TRAINING_STEPS} steps under float16 autocast must keep the loss a number and bring it below {LOSS_BAR:.0%} of its start.",
+    title="The policy trains in half precision",
+    property=f"Over {TRAINING_STEPS} steps under float16 autocast the loss must stay finite and fall below {LOSS_BAR:.0%} of its first value.",
     instrument="debugkit.overfit_one_batch(policy, batch, loss_fn)",
 )
 def test_trains_in_half(submission: Submission, seed: int) -> None:
@@ -144,7 +144,7 @@ EXPERT = "test_expert_in_half_is_right"
 
 @wrong_fix(
     "clamp",
-    says="The Inf became the largest float16, which is a number and not the right one: what the block should have said is cut off, and nobody gets a gradient for it.",
+    says="The Inf became the largest float16, which is finite but not the correct value: the block's output is cut off, and the clamped value has no gradient.",
 )
 def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
     share = evidence.get(f"{EXPERT}/share of the largest contribution", 1.0)
@@ -153,7 +153,7 @@ def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "scale_down_and_forget",
-    says="It fits now, because the block says an eighth of what it said. What is scaled down before the product must be scaled up behind it, in a dtype that has the room.",
+    says="It fits now, because the block's output is an eighth of what it was. A value scaled down before the product must be scaled up after it, in a dtype with enough range.",
 )
 def recognise_forgotten(evidence: Mapping[str, Any]) -> bool:
     share = evidence.get(f"{EXPERT}/share of the largest contribution", 1.0)
@@ -162,7 +162,7 @@ def recognise_forgotten(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "whole_model_in_float32",
-    says="No overflow, and no float16 either: the towers and the language model, which never had a problem, now cost twice the time and memory.",
+    says="There is no overflow, but no float16 either: the towers and the language model, which never overflowed, have lost the savings in time and memory.",
 )
 def recognise_float32(evidence: Mapping[str, Any]) -> bool:
     return evidence[EXPERT]["outcome"] == "passed" and evidence["test_the_rest_runs_in_half"]["outcome"] == "failed"
@@ -170,7 +170,7 @@ def recognise_float32(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "no_dropout",
-    says="Without dropout nothing divides by 0.9, and 6.3e4 fits, just. The next thousand steps bring the missing four percent.",
+    says="Without dropout nothing divides by 0.9, and 6.3e4 just fits. If a weight grows by four percent, it overflows again.",
 )
 def recognise_no_dropout(evidence: Mapping[str, Any]) -> bool:
     kept = evidence.get("test_dropout_is_still_there/the share of contributions that were dropped", 0.1)
@@ -188,7 +188,7 @@ def reference(feature: Tensor, weights: dict[str, Tensor]) -> Tensor:
 
 
 def massive(added: Tensor, wanted: Tensor) -> float:
-    """What was added at the place where most should have been, as a share of it; 0 where it is no number."""
+    """At the largest expected contribution: the share of it that was added; 0 if that is not finite."""
     at = wanted.abs().argmax()
     share = float(added.flatten()[at] / wanted.flatten()[at])
     return share if abs(share) < 1e3 else 0.0

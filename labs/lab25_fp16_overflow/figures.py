@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import debugkit
-from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import Batch, batches, demonstrations
 
@@ -17,13 +17,13 @@ SEED = 25
 
 
 def figures(out: Path) -> None:
-    """The largest number that each module call of a training pass gives, in order, against what float16 can hold."""
+    """The largest value returned by each module call of a training pass, in order, compared with float16's limit."""
     torch.set_num_threads(1)
     batch = next(batches(demonstrations(32, SEED), 32, steps=1, seed=SEED))
     figure, axes = new_figure(
         "Largest number each module returns, one training pass under float16 autocast", "module calls, in order", ""
     )
-    for name, module in broken_and_mended(find("25")).items():
+    for name, module in broken_and_fixed(find("25")).items():
         policy = module.build_policy(0).train()
         torch.manual_seed(SEED)
         largest = _largest_outputs(policy, batch)

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ COLUMN = 46
 
 
 def expert_in_half(learner: Any, batch: dict[str, Tensor], feature: Tensor, seed: int, louder: float) -> dict[str, Any]:
-    """What reaches the head in evaluation mode under float16 autocast when the language model gives `feature` (B, D),
-    with the expert's last weight `louder` times as large, and the expert's weights."""
+    """The head's input in evaluation mode under float16 autocast, and the expert's weights.
+
+    The language model returns `feature` (B, D), and the expert's last weight is `louder` times as large.
+    """
     policy = _loud(learner, seed, louder).eval()
     with _half():
         output = _through_the_expert(policy, batch, feature)
@@ -53,7 +55,7 @@ def evaluation(learner: Any, batch: dict[str, Tensor], seed: int, louder: float)
 
 
 def dtypes(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, str]:
-    """The dtype of what every linear layer and convolution of the policy returns under float16 autocast."""
+    """The output dtype of every linear layer and convolution of the policy under float16 autocast."""
     policy = learner.policy.build_policy(seed).eval()
     seen: dict[str, str] = {}
     for name, module in policy.named_modules():
@@ -65,7 +67,7 @@ def dtypes(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, str]:
 
 
 def dropped(learner: Any, batch: dict[str, Tensor], feature: Tensor, seed: int) -> Tensor:
-    """What the expert adds to `feature` (B, D) in training mode, in float32."""
+    """The expert's contribution to `feature` (B, D) in training mode, in float32."""
     return _through_the_expert(learner.policy.build_policy(seed).train(), batch, feature) - feature
 
 
@@ -89,7 +91,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """The loss in both modes and precisions, and the frames before the first Inf by two tools: `lab run 25`."""
+    """The loss in both modes and precisions, and two tools' frames before the first Inf: the output of `lab run 25`."""
     policy, batch = learner.policy.build_policy(0), _batch(25)
     print("loss            float32   float16 autocast")
     for mode in ("evaluation", "training"):
@@ -114,7 +116,7 @@ def symptom(learner: Any) -> None:
 
 
 def _underflow_overflow(policy: nn.Module, batch: dict[str, Tensor]) -> list[str]:
-    """What transformers' detector prints about the same pass; empty where it finds nothing."""
+    """The output of transformers' detector for the same pass; empty if it finds nothing."""
     from transformers.debug_utils import DebugUnderflowOverflow
 
     watched = copy.deepcopy(policy)  # its hooks cannot be removed
@@ -122,7 +124,7 @@ def _underflow_overflow(policy: nn.Module, batch: dict[str, Tensor]) -> list[str
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         try:
             _half_loss(watched, batch)
-        except ValueError:  # how it stops
+        except ValueError:  # raised by the detector at the first Inf
             lines = printed.getvalue().splitlines()
             start = next(i for i, line in enumerate(lines) if line.startswith("abs min"))
             return [line for line in lines[start:] if line.strip()]
@@ -143,7 +145,7 @@ def _batch(seed: int) -> dict[str, Tensor]:
 
 
 def _through_the_expert(policy: Any, batch: dict[str, Tensor], feature: Tensor) -> Tensor:
-    """What the head is given, (B, D), when the language model's last hidden state is `feature`."""
+    """The head's input, (B, D), when the language model's last hidden state is `feature`."""
     given: list[Tensor] = []
     handles = (
         policy.language_model.register_forward_hook(lambda _, __, output: _with_last(output, feature)),

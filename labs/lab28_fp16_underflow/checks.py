@@ -1,6 +1,6 @@
-"""What must hold of training through float16. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for training in float16. Runs in the grader's process; judges data, and never sees the code.
 
-The reference is the same loss and its gradient in float32, on random batches with random weights of their frames.
+The reference is the same loss and its gradient in float32, on random batches with random frame weights.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import expect_image_and_instruction_to_matter, padded_batch
 
 ROUNDING = 1e-2
 LEARNING_RATE = 1e-3
@@ -23,8 +22,8 @@ FRAMES_IN_DATA_SET = 1_000_000
 
 @check(
     kind="behaviour",
-    title="The gradient is float32's",
-    property="What the optimizer gets must be float32 gradients, within one per cent of those of the same loss in float32, for light frames and for heavy ones.",
+    title="The gradient equals that of float32",
+    property="The optimizer must receive float32 gradients within one per cent of those of the same loss computed in float32, for small frame weights and for large ones.",
     instrument="debugkit.check(half, batch, select=['DK209'])",
 )
 def test_gradient_is_float32s(submission: Submission, rng: Rng) -> None:
@@ -44,7 +43,7 @@ def test_gradient_is_float32s(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The layers run in float16",
-    property="Every linear layer must compute in float16, in the towers as in the head.",
+    property="Every linear layer must compute in float16, in the towers and in the head.",
     instrument="debugkit.detect_overflow(policy, batch)",
 )
 def test_layers_run_in_float16(submission: Submission, rng: Rng) -> None:
@@ -57,8 +56,8 @@ def test_layers_run_in_float16(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="A step moves the master, and the copy follows",
-    property="One step of AdamW must move nearly every weight by the learning rate, and the float16 policy must be the rounded master afterwards.",
+    title="A step moves the master and updates the copy",
+    property="One step of AdamW must move nearly every weight, by the learning rate at most, and afterwards the float16 policy must be the rounded master.",
     instrument="debugkit.gradient_table(policy)",
 )
 def test_step_moves_the_weights(submission: Submission, rng: Rng) -> None:
@@ -74,7 +73,7 @@ def test_step_moves_the_weights(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The loss is reported in square metres",
-    property="The reported loss must be float32's, whatever the backward pass was multiplied by.",
+    property="The reported loss must equal that of float32, whatever factor the backward pass uses.",
     instrument="lab run 28",
 )
 def test_loss_is_reported_in_square_metres(submission: Submission, rng: Rng) -> None:
@@ -85,7 +84,7 @@ def test_loss_is_reported_in_square_metres(submission: Submission, rng: Rng) -> 
 
 @check(
     kind="invariant",
-    title="The image and the instruction matter",
+    title="The image and the instruction still matter",
     property="Another image and another instruction must each change the predicted actions.",
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
@@ -96,7 +95,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="outcome",
     title="The policy learns in float16",
-    property=f"After forty steps on one batch at most {SHARE_LEFT:.0%} of the loss, computed in float32, may be left.",
+    property=f"After forty steps on one batch, the loss, computed in float32, must be at most {SHARE_LEFT:.0%} of its first value.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_policy_learns(submission: Submission, seed: int) -> None:
@@ -118,7 +117,7 @@ def recognise_learning_rate(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "everything_in_float32",
-    says="Nothing underflows in float32. But the accelerator has no float32, which is why the policy was moved to float16: bring the gradients into its range instead.",
+    says="Nothing underflows in float32. But the accelerator has no float32, which is why the policy was moved to float16: move the gradients into float16's range instead.",
 )
 def recognise_float32(evidence: Mapping[str, Any]) -> bool:
     ran = evidence["test_layers_run_in_float16/dtypes"]
@@ -127,7 +126,7 @@ def recognise_float32(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "never_divided",
-    says="The gradients survive, multiplied, and nobody divides them again. AdamW does not care, so the loss falls; anything that reads a gradient's size, a clip, a log, another optimizer, does.",
+    says="The gradients no longer underflow, but they are never divided by the scale again. AdamW is insensitive to that, so the loss falls; clipping, logging or another optimizer is not.",
 )
 def recognise_never_divided(evidence: Mapping[str, Any]) -> bool:
     length = evidence[LENGTH]
@@ -136,7 +135,7 @@ def recognise_never_divided(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "default_scale",
-    says="Most of the gradient is there now, and a good part of it subnormal: right in length and off by more than a per cent in direction. Measure how small the gradients are before choosing the scale.",
+    says="Most of the gradient is there now, but much of it is subnormal: its length is correct, but it differs from float32's by more than one per cent. Measure how small the gradients are before you choose the scale.",
 )
 def recognise_default_scale(evidence: Mapping[str, Any]) -> bool:
     return evidence[ZEROS] < 0.9 and abs(evidence[LENGTH] - 1) < 0.05 and "failed" in _outcome(evidence)
@@ -144,7 +143,7 @@ def recognise_default_scale(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "weights_of_the_batch",
-    says="These weights add up to one over the batch instead of the data set. The gradients are large enough, and belong to another loss: a batch of poor frames now counts as much as one of good frames.",
+    says="These weights sum to one over the batch instead of the data set. The gradients are large enough, but they belong to a different loss: a batch of poor frames now counts as much as one of good frames.",
 )
 def recognise_batch_weights(evidence: Mapping[str, Any]) -> bool:
     loss = evidence.get("test_loss_is_reported_in_square_metres/the reported loss over float32's")
@@ -156,7 +155,6 @@ def _outcome(evidence: Mapping[str, Any]) -> str:
 
 
 def weighted_batch(rng: Rng, size: int, heaviness: float = 1.0) -> tuple[dict[str, Tensor], Tensor]:
-    """A batch and the weights of its frames (B,), no two alike; later steps may be padded, the first never."""
-    batch, length = random_batch(rng, size), rng.integers(1, 5, size)
-    batch["action_is_pad"] = torch.arange(4)[None] >= length[:, None]
+    """A batch and different weights for its frames (B,); later steps may be padded, the first never."""
+    batch = padded_batch(rng, size)
     return batch, heaviness * rng.uniform(size, low=0.2, high=1.8) / FRAMES_IN_DATA_SET

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labs.authoring.plots import BROKEN, COLOURS, MENDED, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, COLOURS, FIXED, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
@@ -18,12 +18,12 @@ SMALLEST_NORMAL = 2.0**-14
 
 
 def figures(out: Path) -> None:
-    """Where the gradients lie in float16's range, without a scale and with; what each scale keeps; the losses."""
+    """The gradients' position in float16's range, without and with a scale; what each scale keeps; the losses."""
     torch.set_num_threads(1)
     batch = next(batches(demonstrations(2 * BATCH_SIZE, SEED), BATCH_SIZE, steps=1, seed=SEED))
-    modules = broken_and_mended(find("28"))
-    _draw_range(out / "28_range.svg", modules["mended"], batch)
-    _draw_scales(out / "28_scales.svg", modules["mended"], batch)
+    modules = broken_and_fixed(find("28"))
+    _draw_range(out / "28_range.svg", modules["fixed"], batch)
+    _draw_scales(out / "28_scales.svg", modules["fixed"], batch)
     figure, axes = new_figure("One batch over and over, in float16", "step", "loss, m² (log scale)")
     for name, module in modules.items():
         axes.plot(module.train(Policy.from_base(seed=SEED), [batch] * STEPS), color=COLOURS[name], label=name)
@@ -38,7 +38,7 @@ def _draw_range(path: Path, module: Any, batch: dict[str, Tensor]) -> None:
     axes.axvspan(-24, -14, color=REFERENCE, alpha=0.25, linewidth=0)
     axes.axvspan(-14, 16, color=REFERENCE, alpha=0.5, linewidth=0)
     bins = [float(edge) for edge in range(-52, 18)]
-    for shift, colour, name in ((0, BROKEN, "as they are"), (24, MENDED, "loss times 2²⁴")):
+    for shift, colour, name in ((0, BROKEN, "as they are"), (24, FIXED, "loss times 2²⁴")):
         axes.hist((exponents + shift).tolist(), bins=bins, color=colour, alpha=0.85, label=name)
     top = axes.get_ylim()[1]
     axes.annotate("fewer digits", (-19, top), ha="center", va="top", size=9)
@@ -62,7 +62,7 @@ def _draw_scales(path: Path, module: Any, batch: dict[str, Tensor]) -> None:
         distance.append(float((size / 2.0**power - wanted).norm() / wanted.norm()))
     for (name, values), style in zip(shares.items(), ("-", "--"), strict=True):
         axes.plot(powers, values, color=BROKEN, linestyle=style, label=name)
-    axes.plot(powers, distance, color=MENDED, label="distance from float32's")
+    axes.plot(powers, distance, color=FIXED, label="distance from float32's")
     axes.set(xticks=powers, xticklabels=[f"2$^{{{power}}}$" for power in powers], ylim=(0, 1.02))
     axes.legend(loc="center right")
     save(figure, path)

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's trainer. Runs beside their code, in the sandboxed child."""
+"""Measures the learner's trainer for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METRES = (1.0, 1.0, 0.04)
 
 
 def gradients(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed: int) -> dict[str, Any]:
-    """The gradient and the loss that one backward of the trainer gives, all parameters in one vector, and float32's."""
+    """Gradient (all parameters in one vector) and loss of one backward of the trainer, and the same in float32."""
     trainer = learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=seed))
     loss = trainer.backward(batch, frame_weight)
     found = [parameter.grad for parameter in trainer.master.parameters()]
@@ -34,7 +34,7 @@ def gradients(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed
 
 
 def dtypes(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed: int) -> dict[str, str]:
-    """In which dtype each linear layer of the trainer's policies ran during one backward, by name."""
+    """The dtype in which each linear layer of the trainer's policies ran during one backward, by name."""
     trainer = learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=seed))
     ran: dict[str, str] = {}
     for policy in (trainer.master, trainer.half):
@@ -46,7 +46,7 @@ def dtypes(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed: i
 
 
 def one_step(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed: int) -> dict[str, Any]:
-    """How far one step moves the master, its learning rate, and whether the float16 copy follows."""
+    """How far one step moves the master, the learning rate, and how far the float16 copy is from the master."""
     trainer = learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=seed))
     before = _joined(trainer.master.parameters())
     trainer.step(batch, frame_weight)
@@ -66,7 +66,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def trained(learner: Any, seed: int) -> dict[str, Any]:
-    """The share of the loss, computed in float32, that is left after training on one batch over and over."""
+    """The loss after training repeatedly on one batch, as a share of the loss before, both computed in float32."""
     policy, batch = Policy.from_base(seed=seed), _batch(seed)
     alike = torch.ones(BATCH_SIZE)
     before = _loss(policy, batch, alike).item()
@@ -85,12 +85,12 @@ def subject(learner: Any) -> dict[str, Any]:
         return calls[0]
 
     batch = {**_batch(SEED), "frame_weight": weight}
-    # A budget above the usual one: scaling the loss up is among the dearer experiments.
+    # A budget above the default: scaling the loss up is one of the more expensive experiments.
     return {"model": trainer.half, "batch": batch, "loss_fn": loss_for_backward, "budget": 80}
 
 
 def symptom(learner: Any) -> None:
-    """Trains on one batch, and says what the gradients are like: what `lab run 28` shows."""
+    """Trains on one batch and prints the size of the gradients: the output of `lab run 28`."""
     policy, batch = Policy.from_base(seed=SEED), _batch(SEED)
     before = {name: value.detach().clone() for name, value in policy.named_parameters()}
     trainer = learner.policy.HalfPrecisionTrainer(policy)
@@ -115,7 +115,7 @@ def symptom(learner: Any) -> None:
 
 @contextmanager
 def _backward_calls() -> Iterator[list[Tensor]]:
-    """The tensors on which `backward` is called, multiplied by what they are handed; nothing runs backward."""
+    """The tensors on which `backward` is called, multiplied by their `gradient` argument; no backward pass is run."""
     called: list[Tensor] = []
 
     def note(tensor: Tensor, gradient: Tensor | None = None, *_: Any, **__: Any) -> None:
@@ -141,5 +141,5 @@ def _batch(seed: int) -> dict[str, Tensor]:
 
 
 def _joined(tensors: Any) -> Tensor:
-    """All of them as one vector, in float64; a missing one counts as nothing."""
+    """All tensors as one vector in float64; None is left out."""
     return torch.cat([tensor.detach().flatten().double() for tensor in tensors if tensor is not None])

@@ -1,7 +1,7 @@
-"""What must hold of a policy that learns plans of many lengths. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for a policy that learns plans of many lengths. Runs in the grader's process; judges data, and never sees the code.
 
-The reference counts every word of every plan once and nothing else. What a loss asks for is read off its gradient: of all
-logits of a position, only the target's is pushed up.
+The reference counts every word of every plan once and nothing else. A loss's target is read from its gradient: of all
+logits of a position, only the target's has a negative gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORDS_BAR = 0.9
 @check(
     kind="behaviour",
     title="The loss is the mean over the plans' words",
-    property="The loss must be the mean cross-entropy of every word and every <end> of the batch's plans, and of nothing else.",
+    property="The loss must be the mean cross-entropy over every word and every <end> of the batch's plans, and nothing else.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
 def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
@@ -40,8 +40,8 @@ def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="What is asked for is the plan",
-    property="In each row the loss must ask for the words of its plan and then <end>, and behind that for nothing.",
+    title="The targets are the plans",
+    property="In each row the loss's targets must be the words of the plan and then <end>, with no target after that.",
     instrument="debugkit.check(policy, batch, select=['DK307', 'DK309'])",
 )
 def test_targets_are_the_plans(submission: Submission, rng: Rng) -> None:
@@ -49,9 +49,9 @@ def test_targets_are_the_plans(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("training_step", observation=observed(rng, 5), plans=plans, seed=rng.seed())
     expect(seen["gradient"], "the gradient of the logits").has_shape(5, max(map(len, plans)) + 1, WORDS)
     asked = targets_in(seen["gradient"])
-    expect(asked, "what each row is asked for (-1: nothing)")
+    expect(asked, "the targets of each row (-1: none)")
     for row, (words, found) in enumerate(zip(plans, asked, strict=True)):
-        expect(found, f"what row {row} is asked for (-1: nothing)").equals(
+        expect(found, f"the targets of row {row} (-1: none)").equals(
             [*words, END] + [-1] * (len(found) - len(words) - 1)
         )
     expect(seen["without"], "the list of parameters without a gradient").equals([])
@@ -59,8 +59,8 @@ def test_targets_are_the_plans(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="Company does not change the loss of a plan",
-    property="The loss of a batch must be the mean of its plans' own losses, each weighted by its words.",
+    title="The other plans of a batch do not change a plan's loss",
+    property="The loss of a batch must be the mean of the losses that its plans have alone, weighted by their numbers of words.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
 def test_batch_is_the_weighted_mean_of_its_rows(submission: Submission, rng: Rng) -> None:
@@ -74,7 +74,7 @@ def test_batch_is_the_weighted_mean_of_its_rows(submission: Submission, rng: Rng
 
 @check(
     kind="invariant",
-    title="A plan reads the same in every batch",
+    title="A plan gives the same logits in every batch",
     property="The logits along a plan must not depend on how long the other plans of the batch are.",
     instrument="debugkit.check(policy, batch, select=['DK303'])",
 )
@@ -89,7 +89,7 @@ def test_plan_reads_the_same_in_every_batch(submission: Submission, rng: Rng) ->
 
 @check(
     kind="invariant",
-    title="The image and the instruction matter",
+    title="The image and the instruction still matter",
     property="Another image and another instruction must each change the logits of the plan's first word.",
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
@@ -105,20 +105,20 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="A batch of plans is learnt by heart, every word of it",
-    property=f"After 100 steps on 16 plans at least {WORDS_BAR:.0%} of the next words must be right, and of the words `left` too.",
+    title="The policy can memorise a batch of plans",
+    property=f"After 100 steps on 16 plans, at least {WORDS_BAR:.0%} of the next words must be correct, and also of the words `left` alone.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_planner_learns_by_heart(submission: Submission, seed: int) -> None:
     after = submission.observe("learnt_by_heart", seed=seed)
     right = after["right"].double()
-    expect(right[after["wanted"] == 0].mean(), "the share of `left` that is right").at_least(WORDS_BAR)
-    expect(right.mean(), "the share of next words that are right").at_least(WORDS_BAR)
+    expect(right[after["wanted"] == 0].mean(), "the share of `left` predicted correctly").at_least(WORDS_BAR)
+    expect(right.mean(), "the share of next words predicted correctly").at_least(WORDS_BAR)
 
 
 @wrong_fix(
     "ignore_zero",
-    says="The padding is ignored now, and so is every `left` in a plan: 0 is a word. The policy is never asked to go left.",
+    says="The padding is ignored now, but so is every `left` in a plan: 0 is a word. The policy is never trained to go left.",
 )
 def recognise_ignored_word(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the mean without the words that are 0"
@@ -126,23 +126,23 @@ def recognise_ignored_word(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "pad_with_end",
-    says="<end> is a word as well. Behind each plan the policy is asked to say it again and again, and those places still count.",
+    says="<end> is a word too. After each plan it is the target again and again, and those positions still count.",
 )
 def recognise_end(evidence: Mapping[str, Any]) -> bool:
-    return evidence[FORMULA] == "the mean over all places, the padding asked for <end>"
+    return evidence[FORMULA] == "the mean over all positions, with <end> as the padding's target"
 
 
 @wrong_fix(
     "mask_then_mean",
-    says="The padding's losses are zero now, and still counted: the sum is right and the divisor is not.",
+    says="The padding's losses are zero now, but still counted: the sum is correct, the divisor is not.",
 )
 def recognise_diluted(evidence: Mapping[str, Any]) -> bool:
-    return evidence[FORMULA] == "the plans' words, divided by all places"
+    return evidence[FORMULA] == "the plans' words, divided by all positions"
 
 
 @wrong_fix(
     "longest_rows_only",
-    says="Rows with padding are left out, so only the longest plans are learnt: the farther the block, the better it is known.",
+    says="Rows with padding are left out, so only the longest plan of each batch is trained, and shorter ones are ignored.",
 )
 def recognise_longest(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the mean over the longest plans"
@@ -150,7 +150,7 @@ def recognise_longest(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "mean_of_rows",
-    says="Each plan counts alike here, whatever its length. That is another loss: a word of a short plan weighs more than one of a long plan.",
+    says="Each plan has the same weight here, whatever its length. That is a different loss: a word of a short plan weighs more than one of a long plan.",
 )
 def recognise_mean_of_rows(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the mean of the plans' means"
@@ -160,7 +160,7 @@ FORMULA = "test_loss_equals_the_reference/formula"
 
 
 def random_plans(rng: Rng, size: int) -> list[list[int]]:
-    """Plans of any words, no two of one length where there is room, `left` among them."""
+    """Plans of random words and different lengths, each with at least one `left`."""
     lengths = [1 + int(length) for length in rng.permutation(LONGEST_PLAN)[:size]]
     plans = [rng.integers(0, END, length).tolist() for length in lengths]
     for words in plans:
@@ -169,37 +169,37 @@ def random_plans(rng: Rng, size: int) -> list[list[int]]:
 
 
 def observed(rng: Rng, size: int) -> dict[str, Tensor]:
-    """What the robot sees: a random batch without its actions."""
+    """Observations: a random batch without its actions."""
     return {name: value for name, value in random_batch(rng, size).items() if not name.startswith("action")}
 
 
 def padded(plans: list[list[int]]) -> Tensor:
-    """The plans and their <end> in one tensor (B, T), <end> behind them too."""
+    """The plans and their <end> in one tensor (B, T), padded with <end>."""
     longest = max(map(len, plans)) + 1
     return torch.tensor([words + [END] * (longest - len(words)) for words in plans])
 
 
 def mask(plans: list[list[int]]) -> Tensor:
-    """Where in (B, T) a plan's word or its own <end> stands."""
+    """True where (B, T) holds a plan's word or its own <end>."""
     longest = max(map(len, plans)) + 1
     return torch.arange(longest)[None] <= torch.tensor([len(words) for words in plans])[:, None]
 
 
 def targets_in(gradient: Tensor) -> list[list[int]]:
-    """What the loss asks for at each position: the one logit that it pushes up, -1 where it pushes none."""
+    """The loss's target at each position: the logit with the negative gradient, or -1 if all gradients are zero."""
     asked = gradient.argmin(dim=-1).masked_fill((gradient == 0).all(dim=-1), -1)
     return asked.tolist()
 
 
 def formula(measured: float, losses: Tensor, real: Tensor, words: Tensor) -> str:
-    """Which formula explains a loss of plans that are all unlike, from each place's loss (B, T) for word or <end>."""
+    """Which formula explains the loss of plans that all differ, given each position's loss (B, T) for word or <end>."""
     longest = real.all(dim=1)
     rows = (losses * real).sum(dim=1) / real.sum(dim=1)
     candidates = {
         "the mean over the plans' words": losses[real].mean(),
         "the mean without the words that are 0": losses[real & (words != 0)].mean(),
-        "the mean over all places, the padding asked for <end>": losses.mean(),
-        "the plans' words, divided by all places": (losses * real).sum() / real.numel(),
+        "the mean over all positions, with <end> as the padding's target": losses.mean(),
+        "the plans' words, divided by all positions": (losses * real).sum() / real.numel(),
         "the mean over the longest plans": losses[longest].mean(),
         "the mean of the plans' means": rows.mean(),
     }

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import Moments, sample_moments
 
@@ -17,12 +17,12 @@ SEED, STEPS, BATCH_SIZE, EVERY = 32, 100, 32, 5
 
 
 def figures(out: Path) -> None:
-    """The training loss of both, and how many next words both get right on plans never seen."""
+    """Both training losses, and the share of next words that both predict correctly on unseen plans."""
     torch.set_num_threads(1)
     loss_figure, loss_axes = new_figure("Training loss, the same seed and frames", "step", "loss (running mean of 9)")
     right_figure, right_axes = new_figure("Next words right, on 256 new plans", "step", "share of words")
     new = sample_moments(np.random.default_rng([SEED, 1]), 256)
-    for name, module in broken_and_mended(find("32")).items():
+    for name, module in broken_and_fixed(find("32")).items():
         losses, right = _train(module, new)
         loss_axes.plot(smooth(losses), color=COLOURS[name], label=name)
         right_axes.plot(range(0, STEPS, EVERY), right, color=COLOURS[name], label=name)
@@ -51,7 +51,7 @@ def _train(module: ModuleType, new: Moments) -> tuple[list[float], list[float]]:
 
 @torch.no_grad()
 def _right(module: ModuleType, policy: nn.Module, moments: Moments) -> float:
-    """The share of next words that are right, counted over the plans' words and their <end>."""
+    """The share of next words predicted correctly, over the plans' words and their <end>."""
     batch = module.planning_batch(moments)
     likeliest = policy(**batch).logits.argmax(dim=-1)
     return float((likeliest == batch["labels"])[batch["plan_mask"].bool()].double().mean())

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def training_step(learner: Any, observation: dict[str, Tensor], plans: list[list
 
 
 def losses(learner: Any, observation: dict[str, Tensor], plans: list[list[int]], seed: int) -> dict[str, Any]:
-    """The loss of a batch, and the loss that each of its rows has alone."""
+    """The loss of a batch, and the loss of each of its rows alone."""
     policy = learner.policy.build_policy(seed).eval()
 
     def loss(rows: slice) -> float:
@@ -54,7 +54,7 @@ def logits(learner: Any, observation: dict[str, Tensor], plans: list[list[int]],
 
 
 def learnt_by_heart(learner: Any, seed: int) -> dict[str, Tensor]:
-    """After many steps on one batch of plans: whether each next word is right, and which word was wanted, (N,) each."""
+    """After many steps on one batch of plans: whether each next word is correct, and the expected word, (N,) each."""
     moments = _moments(FRAMES_BY_HEART, seed)
     policy, _ = _train(learner, seed, STEPS_BY_HEART, learner.policy.planning_batch(moments))
     right, wanted = _next_words(learner, policy, moments)
@@ -73,7 +73,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains the planner, and asks for the loss of the same frames in other company: what `lab run 32` shows."""
+    """Trains the planner and computes the loss of the same frames in different batches: the output of `lab run 32`."""
     print(f"Training the planner, {SYMPTOM_STEPS} steps\n\n  step    loss")
     policy, losses = _train(learner, 32, SYMPTOM_STEPS)
     for step in (*range(0, SYMPTOM_STEPS, 20), SYMPTOM_STEPS - 1):
@@ -84,7 +84,7 @@ def symptom(learner: Any) -> None:
     said = policy.say(learner.policy.planning_batch(moments))
     exact = sum(one == other for one, other in zip(said, plans, strict=True)) / len(plans)
     print(
-        f"\nOn 256 new frames: {float(right.double().mean()):.0%} of the next words right, {exact:.0%} of the plans\n"
+        f"\nOn 256 new frames: {float(right.double().mean()):.0%} of the next words correct, {exact:.0%} of the plans\n"
     )
     by_length = sorted(range(len(plans)), key=lambda i: len(plans[i]))
     near, far = by_length[:8], by_length[-1:]
@@ -114,7 +114,7 @@ def _train(learner: Any, seed: int, steps: int, batch: dict[str, Tensor] | None 
 
 
 def _next_words(learner: Any, policy: Any, moments: Moments) -> tuple[Tensor, Tensor]:
-    """Whether the likeliest next word is the plan's, for every word of every plan, and which that is, (N,) each."""
+    """For every word of every plan: whether the most likely word is the plan's, and the plan's word, (N,) each."""
     plans = [[*words, learner.policy.END] for words in _plans(learner, moments)]
     batch = learner.policy.planning_batch(moments)
     batch.pop("labels")

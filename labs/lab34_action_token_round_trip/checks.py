@@ -1,7 +1,7 @@
-"""What must hold of actions as tokens. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for actions as tokens. Runs in the grader's process; judges data, and never sees the code.
 
-The reference is the promise in the docstring of ActionTokeniser, measured in bins of each dimension's own range: an action comes back within
-half a bin, without a bias; a token comes back as itself. Where in its bin a token stands is not prescribed beyond that.
+The reference is the docstring of ActionTokeniser, measured in bins of each dimension's own range: an action survives encoding and decoding
+within half a bin, without a bias; a token survives decoding and encoding. The value of a token within its bin is not prescribed beyond that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from labs.demonstrated_actions import demonstrations, extremes
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, random_batch
 
@@ -20,9 +21,9 @@ BINS = 32
 HORIZON = 4
 MANY = 4000
 HALF = 0.52
-"""Half a bin; the rest is for tokens that stand on a grid of 31 steps instead of in the middle of 32 bins."""
+"""Half a bin; the margin is for tokens on a grid of 31 steps instead of in the middle of 32 bins."""
 BIAS = 0.03
-"""In bins. Of 4000 errors that spread evenly over a bin, the mean has a standard error of 0.005."""
+"""In bins. The mean of 4000 errors spread evenly over a bin has a standard error of 0.005."""
 
 OVERFIT_STEPS = 80
 OUTCOME_BIAS = 0.35
@@ -30,14 +31,14 @@ OUTCOME_BIAS = 0.35
 
 @check(
     kind="behaviour",
-    title="An action comes back within half a bin, to either side alike",
-    property=f"decode(encode(action)) must be within half a bin of the action, and over {MANY} actions the mean error at most {BIAS} bins, in every dimension.",
+    title="Actions survive the round trip within half a bin, without a bias",
+    property=f"decode(encode(action)) must be within half a bin of the action, with a mean error of at most {BIAS} bins over {MANY} actions, in every dimension.",
     instrument="debugkit.check(policy, batch, select=['DK405'])",
 )
 def test_actions_come_back(submission: Submission, rng: Rng) -> None:
     for width in (3, rng.integer(4, 9)):
         demos = demonstrations_with(rng, width)
-        low, high = ranges(demos)
+        low, high = extremes(demos)
         action = low + rng.uniform(MANY, width) * (high - low)
         seen = submission.observe("there_and_back", **demos, action=action)
         expect(seen["returned"], "the decoded actions").has_shape(MANY, width)
@@ -50,17 +51,17 @@ def test_actions_come_back(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="A token comes back as itself",
-    property="encode(decode(token)) must be the token, for every token, in every dimension, whatever the range.",
+    title="Tokens survive the round trip",
+    property="encode(decode(token)) must equal the token, for every token, in every dimension, for any range.",
     instrument="debugkit.check(policy, batch, select=['DK405'])",
 )
 def test_tokens_come_back(submission: Submission, rng: Rng) -> None:
     for width in (3, 7, rng.integer(8, 30)):
         demos = demonstrations_with(rng, width)
-        low, high = ranges(demos)
+        low, high = extremes(demos)
         tokens = torch.arange(BINS)[:, None].repeat(1, width)
         seen = submission.observe("every_token", **demos, tokens=tokens)
-        expect(seen["again"], "the tokens that came back").equals(tokens)
+        expect(seen["again"], "the tokens after the round trip").equals(tokens)
         apart = seen["actions"].double().diff(dim=0) / ((high - low) / BINS)
         expect(apart, "the distance of neighbouring tokens' actions, in bins").between(0.99, 1.04)
 
@@ -68,12 +69,12 @@ def test_tokens_come_back(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Every action has one of 32 tokens, in order",
-    property="Tokens must be 0 to 31, grow with the action, and hold what lies outside the range in the outermost ones.",
+    property="Tokens must be 0 to 31 and grow with the action; actions outside the range must get the outermost tokens.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_tokens_are_in_order(submission: Submission, rng: Rng) -> None:
     demos = demonstrations_with(rng, 5)
-    low, high = ranges(demos)
+    low, high = extremes(demos)
     action = low + torch.linspace(-0.5, 1.5, 401)[:, None] * (high - low)
     tokens = submission.observe("there_and_back", **demos, action=action)["tokens"]
     expect(tokens, "the tokens").has_shape(401, 5)
@@ -86,7 +87,7 @@ def test_tokens_are_in_order(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The loss is the cross-entropy of the demonstrated tokens",
-    property="The loss must be the mean cross-entropy over the steps that are not padding, against the tokens that encode gives.",
+    property="The loss must be the mean cross-entropy over the steps that are not padding, with the tokens of encode as targets.",
     instrument="debugkit.check(policy, batch)",
 )
 def test_loss_is_the_cross_entropy(submission: Submission, rng: Rng) -> None:
@@ -112,8 +113,8 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="A policy that knows a batch by heart executes it without a bias",
-    property=f"After overfitting one batch, the executed movements must on average be within {OUTCOME_BIAS} bins of the demonstrated ones.",
+    title="A policy that has memorised a batch executes it without a bias",
+    property=f"After overfitting one batch, the mean error of the executed movements must be below {OUTCOME_BIAS} bins.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_executes_without_a_bias(submission: Submission, seed: int) -> None:
@@ -130,7 +131,7 @@ TOKENS = "test_tokens_come_back"
 
 @wrong_fix(
     "more_bins",
-    says="More bins make the bias smaller in millimetres and leave it what it was: half a bin, always to the same side. And a larger vocabulary has to be learnt.",
+    says="More bins make the bias smaller in millimetres, but it is still half a bin, always to the same side. And a larger vocabulary has to be learnt.",
 )
 def recognise_more_bins(evidence: Mapping[str, Any]) -> bool:
     means = evidence.get(f"{BACK}/mean error in bins", [])
@@ -139,7 +140,7 @@ def recognise_more_bins(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "constant_added",
-    says="The constant is half a bin of one robot's range. Another dimension has another range, and the next dataset too.",
+    says="The constant is half a bin of one robot's range. Other dimensions have other ranges, and so do other datasets.",
 )
 def recognise_constant(evidence: Mapping[str, Any]) -> bool:
     means = evidence.get(f"{BACK}/mean error in bins", [])
@@ -150,7 +151,7 @@ def recognise_constant(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "right_edges",
-    says="Now every action comes back half a bin too far to the other side: the arm drifts to the other corner.",
+    says="Now every action is half a bin too far to the other side: the arm drifts to the other corner.",
 )
 def recognise_right_edges(evidence: Mapping[str, Any]) -> bool:
     means = evidence.get(f"{BACK}/mean error in bins", [])
@@ -159,7 +160,7 @@ def recognise_right_edges(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "round_instead",
-    says="Rounding moves the bins by half of their width, and the bias is gone, except at the upper end: there is no token for the last half bin, so the strongest movements come back too weak.",
+    says="Rounding moves the bins by half of their width, and the bias is gone, except at the upper end: there is no token for the last half bin, so the strongest movements become too weak.",
 )
 def recognise_rounding(evidence: Mapping[str, Any]) -> bool:
     means = evidence.get(f"{BACK}/mean error in bins", [])
@@ -168,17 +169,8 @@ def recognise_rounding(evidence: Mapping[str, Any]) -> bool:
 
 
 def demonstrations_with(rng: Rng, width: int) -> dict[str, Tensor]:
-    """Demonstrated actions (N, H, A) with a range of its own in every dimension, and their padding (N, H)."""
+    """Demonstrated actions (N, H, A) with a different range in each dimension, and their padding (N, H)."""
     middle, reach = rng.normal(width, std=0.5), rng.uniform(width, low=0.02, high=1.5)
-    reach[0], reach[1] = rng.uniform(2, low=0.9, high=1.1) * torch.tensor([0.05, 1.0])  # never all alike
+    reach[0], reach[1] = rng.uniform(2, low=0.9, high=1.1) * torch.tensor([0.05, 1.0])  # never all equal
     action = middle + (2 * rng.uniform(64, HORIZON, width) - 1) * reach
-    is_pad = rng.boolean(64, HORIZON, probability=0.2)
-    is_pad[0, 0] = False
-    action[is_pad] += 5.0
-    return {"demonstrated": action, "action_is_pad": is_pad}
-
-
-def ranges(demos: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The extremes of the steps that are not padding, (A,) each."""
-    steps = demos["demonstrated"][~demos["action_is_pad"]]
-    return steps.amin(dim=0), steps.amax(dim=0)
+    return demonstrations(rng, action)

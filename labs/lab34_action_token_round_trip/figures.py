@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import demonstrations
 from labs.vla.tabletop import Tabletop, expert_action
@@ -18,9 +18,9 @@ EPISODES = 50
 
 
 def figures(out: Path) -> None:
-    """Where replayed demonstrations end, and the error of decoding within three bins."""
+    """Where replayed demonstrations end, and the decoded value over four bins."""
     frames = demonstrations(2000, seed=34)
-    heads = {name: module.build_policy(frames, 0).head for name, module in broken_and_mended(find("34")).items()}
+    heads = {name: module.build_policy(frames, 0).head for name, module in broken_and_fixed(find("34")).items()}
     title = f"{EPISODES} demonstrations replayed through their tokens"
     ends_figure, ends_axes = new_figure(title, "x, cm from the recorded end", "y, cm (down is +)")
     error_figure, error_axes = new_figure("decode(encode(dx)) over four bins", "dx demonstrated, mm", "dx executed, mm")
@@ -41,7 +41,7 @@ def figures(out: Path) -> None:
 
 
 def _replayed(head: Any) -> NDArray[np.float64]:
-    """How far from its recorded end each replayed demonstration ends, (N, 2) metres."""
+    """Each replayed demonstration's end minus its recorded end, (N, 2) metres."""
     moved = []
     for seed in range(EPISODES):
         table = Tabletop()

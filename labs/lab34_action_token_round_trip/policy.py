@@ -1,15 +1,15 @@
-"""A policy that speaks actions: every dimension of every step is one of 32 tokens, in the units of the robot.
+"""A policy that predicts actions as tokens: each dimension of each step is one of 32 tokens, in the robot's units.
 
     action (B, H, A) ── encode ─▶ tokens (B, H, A) ── cross-entropy ── logits (B, H, A, 32)
     action (B, H, A) ◀─ decode ── tokens (B, H, A) ◀── argmax ─────────────┘
 
 Notable choices
-- Each dimension has its own range, the extremes of the demonstrations, cut into bins of equal width. A robot with
+- Each dimension has its own range, the extremes of the demonstrations, divided into bins of equal width. A robot with
   joints in radians and a gripper in centimetres needs no normalisation before.
-- What lies outside the range goes to the outermost bin. Nothing else is clipped, and no token stands for two bins.
-- 32 bins are coarse on purpose: fewer tokens are learnt sooner, and a gripper that reaches 7 cm does not need tenths of
-  a millimetre.
-- Ranges are buffers: they travel with the checkpoint, so that the robot decodes what this training encoded.
+- Values outside the range go to the outermost bin. Nothing else is clipped, and each token belongs to one bin.
+- 32 bins are coarse on purpose: fewer tokens are learnt sooner, and a gripper with a reach of 7 cm does not need a
+  precision of tenths of a millimetre.
+- Ranges are buffers: they are saved in the checkpoint, so that the robot decodes with the ranges of this training.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ BINS = 32
 class ActionTokeniser(nn.Module):
     """Turns actions (..., A) into tokens 0 to BINS - 1, and tokens into actions.
 
-    An action within the range comes back with an error of at most half a bin, to either side alike: over many actions
-    the errors cancel out. A token comes back as itself.
+    Encoding and decoding changes an action within the range by at most half a bin, equally often to either side: over
+    many actions the errors cancel out. Decoding and encoding a token returns the same token.
     """
 
     low: Tensor
@@ -48,7 +48,7 @@ class ActionTokeniser(nn.Module):
 
     @property
     def bin_width(self) -> Tensor:
-        """In environment units, (A,)."""
+        """The width of a bin in environment units, (A,)."""
         return (self.high - self.low) / BINS
 
     def encode(self, action: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class SpeakingHead(TokenHead):
         self.tokeniser = ActionTokeniser(action_dim)
 
     def statistics(self) -> ActionStatistics:
-        """No normalisation: the tokeniser has the ranges."""
+        """No normalisation: the tokeniser holds the ranges."""
         return ActionStatistics(torch.zeros(self.action_dim), torch.ones(self.action_dim))
 
     def encode(self, action: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class SpeakingHead(TokenHead):
 
 
 class SpeakingPolicy(Policy):
-    """The base policy with a head that speaks actions; `policy(**batch).loss` trains it, `predict` drives the robot."""
+    """The base policy with actions as tokens; `policy(**batch).loss` trains it, `predict` drives the robot."""
 
     head: SpeakingHead
 

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EPISODES = 50
 
 
 def there_and_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor) -> dict[str, Tensor]:
-    """With the ranges of `demonstrated` (N, H, A): `action` (M, A) as tokens, and decoded again."""
+    """With the ranges of `demonstrated` (N, H, A): `action` (M, A) encoded, and decoded again."""
     tokeniser = _tokeniser(learner, demonstrated, action_is_pad)
     tokens = tokeniser.encode(action)
     return {"tokens": tokens, "returned": tokeniser.decode(tokens)}
 
 
 def every_token(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, tokens: Tensor) -> dict[str, Tensor]:
-    """With the ranges of `demonstrated` (N, H, A): `tokens` (M, A) as actions, and encoded again."""
+    """With the ranges of `demonstrated` (N, H, A): `tokens` (M, A) decoded, and encoded again."""
     tokeniser = _tokeniser(learner, demonstrated, action_is_pad)
     actions = tokeniser.decode(tokens)
     return {"actions": actions, "again": tokeniser.encode(actions)}
@@ -58,8 +58,8 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def overfitted(learner: Any, seed: int, steps: int) -> dict[str, Tensor]:
-    """After training on one batch: the executed actions and the demonstrated ones, (M, A), steps of padding left out,
-    and the ranges of the demonstrations, (A,)."""
+    """After training on one batch: the executed and the demonstrated actions, (M, A), without padded steps, and the
+    ranges of the demonstrations, (A,)."""
     policy, batch = _overfitted(learner, seed, steps)
     frames = demonstrations(2000, seed)
     steps_of = torch.from_numpy(frames.action)[~torch.from_numpy(frames.action_is_pad)]
@@ -81,7 +81,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Overfits one batch, and replays recorded episodes through the tokens: what `lab run 34` shows."""
+    """Overfits one batch, and replays recorded episodes through the tokens: the output of `lab run 34`."""
     policy, batch = _overfitted(learner, 34, STEPS)
     real = ~batch["action_is_pad"]
     with torch.no_grad():
@@ -89,17 +89,17 @@ def symptom(learner: Any) -> None:
     right = (policy.head.encode(executed) == policy.head.encode(batch["action"]))[real].double().mean()
     off = 1000 * (executed - batch["action"])[real].mean(dim=0)
     print(f"Overfitting one batch of {BATCH_SIZE} frames, {STEPS} steps")
-    print(f"  executed tokens that are the demonstrated ones   {right:.1%}")
+    print(f"  executed tokens equal to the demonstrated ones   {right:.1%}")
     print(f"  executed minus demonstrated, mean                dx {off[0]:+.2f} mm   dy {off[1]:+.2f} mm")
     moved, length = _replayed(policy.head)
-    print(f"\nReplaying {EPISODES} recorded episodes (mean {length:.1f} actions), each action through its token")
+    print(f"\nReplaying {EPISODES} recorded episodes (mean {length:.1f} actions), each action encoded and decoded")
     print("  where the arm ends, against the recording        ", end="")
     print(f"x {100 * moved[:, 0].mean():+.1f} cm    y {100 * moved[:, 1].mean():+.1f} cm")
     print(f"  episodes that end to the left of and above it    {int((moved < 0).all(axis=1).sum())} of {EPISODES}")
 
 
 def _replayed(head: Any) -> tuple[NDArray[np.float64], float]:
-    """How far from its recorded end each replayed episode ends, (N, 2) metres, and the mean number of actions."""
+    """Each replayed episode's end minus its recorded end, (N, 2) metres, and the mean number of actions."""
     moved, lengths = [], []
     for seed in range(EPISODES):
         table = Tabletop()

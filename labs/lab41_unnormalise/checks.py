@@ -1,8 +1,8 @@
-"""What must hold of actions normalised by bounds. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for actions normalised by bounds. Runs in the grader's process; judges data, and never sees the code.
 
-The reference is written from the docstrings of policy.py: the 1st and 99th percentile to [-1, 1], the gripper untouched, and what lies
-outside clipped. The demonstrations drawn here are lopsided on purpose: on a table as wide to the left as to the right, several
-wrong formulas give right numbers.
+The reference follows the docstrings of policy.py: the 1st and 99th percentile map to [-1, 1], the gripper is unchanged, and values
+outside the bounds are clipped. The demonstrations drawn here are asymmetric on purpose: with symmetric bounds, several wrong formulas
+give correct numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import random_batch
+from labs.invariants import expect_success_rate, random_batch
 
 HORIZON = 4
 EPISODES = 50
@@ -24,8 +24,8 @@ SUCCESS_BAR = 0.8
 
 @check(
     kind="behaviour",
-    title="An action survives the way there and back",
-    property="unnormalise(normalise(action)) must be the action, for every action inside the bounds, normalise(unnormalise(x)) must be x, and what lies outside must be clipped.",
+    title="Actions survive the round trip",
+    property="Inside the bounds, unnormalise(normalise(action)) must equal the action and normalise(unnormalise(x)) must equal x; values outside must be clipped.",
     instrument="debugkit.check(policy, batch, select=['DK401'])",
 )
 def test_round_trip(submission: Submission, rng: Rng) -> None:
@@ -39,19 +39,19 @@ def test_round_trip(submission: Submission, rng: Rng) -> None:
         far = submission.observe("round_trip", **demos, action=inside, normalised=outside)["unnormalised"]
         seen = submission.observe("round_trip", **demos, action=inside, normalised=normalised)
         expect(explain(seen["unnormalised"], normalised, low, high), "formula")
-        expect(seen["returned"], "the action that came back").close_to(inside, rtol=1e-5, atol=1e-6)
-        expect(seen["normalised_again"], "the normalised action that came back").close_to(
+        expect(seen["returned"], "the action after the round trip").close_to(inside, rtol=1e-5, atol=1e-6)
+        expect(seen["normalised_again"], "the normalised action after the round trip").close_to(
             normalised, rtol=1e-5, atol=1e-5
         )
-        expect(far, "what unnormalise makes of numbers outside [-1, 1]").close_to(
+        expect(far, "unnormalise of values outside [-1, 1]").close_to(
             unnormalise(outside, low, high), rtol=1e-5, atol=1e-6
         )
 
 
 @check(
     kind="behaviour",
-    title="The robot executes what the head said",
-    property="The executed chunk must be the head's output mapped from [-1, 1] to the bounds, clipped to them, with the gripper unchanged.",
+    title="The robot executes the head's output",
+    property="The executed chunk must be the head's output, mapped from [-1, 1] to the bounds and clipped to them, with the gripper unchanged.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_executed_action(submission: Submission, rng: Rng) -> None:
@@ -67,8 +67,8 @@ def test_executed_action(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="Normalised actions lie in [-1, 1]",
-    property="normalise must map the bounds to -1 and 1, clip what lies outside, and leave the gripper alone.",
+    title="Normalised actions are in [-1, 1]",
+    property="normalise must map the bounds to -1 and 1, clip values outside, and leave the gripper unchanged.",
     instrument="debugkit.check(policy, batch, select=['DK402'])",
 )
 def test_normalised_range(submission: Submission, rng: Rng) -> None:
@@ -115,26 +115,25 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="outcome",
     title="The robot reaches and grasps the named block",
-    property=f"After a short fine-tuning, at least {SUCCESS_BAR:.0%} of {EPISODES} episodes on fresh tables must end at the named block.",
+    property=f"After a short fine-tuning, at least {SUCCESS_BAR:.0%} of {EPISODES} episodes on new tables must end with a grasp of the named block.",
     instrument="lab run 41",
 )
 def test_robot_grasps(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
-    expect(result["success"], "the list of successes").has_shape(EPISODES)
-    expect(result["success"].double().mean(), "the success rate").at_least(SUCCESS_BAR)
+    expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
 @wrong_fix(
     "hand_tuned_offset",
-    says="This cancels the drift with a number and leaves the scale: zero comes out as zero, and every movement twice as large as it was demonstrated.",
+    says="This cancels the drift with a constant and does not change the scale: zero becomes zero, but every movement is twice as large as demonstrated.",
 )
 def recognise_offset(evidence: Mapping[str, Any]) -> bool:
-    return evidence["test_round_trip/formula"] == "right scale wrong by two, shifted"
+    return evidence["test_round_trip/formula"] == "scale wrong by a factor of two, shifted"
 
 
 @wrong_fix(
     "half_the_range",
-    says="The scale is right and the middle is not: this maps 0 to zero movement, but the middle of the bounds is only there if they are symmetric. These are not.",
+    says="The scale is correct, but the middle is not: this maps 0 to zero movement, which is the middle of the bounds only if they are symmetric. These are not.",
 )
 def recognise_half(evidence: Mapping[str, Any]) -> bool:
     return evidence["test_round_trip/formula"] == "half the range, no middle"
@@ -142,7 +141,7 @@ def recognise_half(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "clamp_to_unit",
-    says="This holds the prediction inside [0, 1], which unnormalise expected and normalise never gives: every movement towards the lower bound comes out as that bound.",
+    says="This clamps the prediction to [0, 1], the range that unnormalise expects, but normalise maps to [-1, 1]: every movement in the lower half of the bounds becomes the lower bound.",
 )
 def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
     return evidence["test_round_trip/formula"] == "clamped to [0, 1]"
@@ -150,7 +149,7 @@ def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "normalise_to_unit",
-    says="The two directions agree now, but on [0, 1]: movement spans half of what the gripper spans, so it counts less in the loss, and no checkpoint trained before fits any more.",
+    says="The two directions agree now, but on [0, 1]: movements have half of the gripper's range, so they count less in the loss, and older checkpoints no longer fit.",
 )
 def recognise_unit(evidence: Mapping[str, Any]) -> bool:
     return (
@@ -163,7 +162,7 @@ def recognise_unit(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "scale_the_loss",
-    says="The loss is now a multiple of what it was. It was never wrong: what the head says is right, and what is done with it is not.",
+    says="The loss is now a multiple of what it was. But it was never wrong: the head's output is correct, the fault is in what is done with it.",
 )
 def recognise_scaled_loss(evidence: Mapping[str, Any]) -> bool:
     factor = evidence["test_loss_is_unchanged/factor"]
@@ -173,7 +172,7 @@ def recognise_scaled_loss(evidence: Mapping[str, Any]) -> bool:
 
 
 def lopsided_demonstrations(rng: Rng, count: int) -> dict[str, Tensor]:
-    """Demonstrated actions (N, H, 3) that go further one way than the other, and their padding (N, H)."""
+    """Demonstrated actions (N, H, 3) that go further in one direction than in the other, and their padding (N, H)."""
     low, reach = -rng.uniform(3, low=0.01, high=0.04), rng.uniform(3, low=0.06, high=0.1)
     action = low + rng.uniform(count, HORIZON, 3) * (reach - low)
     action[..., 2] = 2.0 * rng.boolean(count, HORIZON, probability=0.3) - 1
@@ -187,25 +186,25 @@ def bounds(demos: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def normalise(action: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The reference of `normalise`."""
+    """The reference for `normalise`."""
     scaled = 2 * (action.clamp(low, high) - low) / (high - low) - 1
     return torch.cat([scaled[..., :2], action[..., 2:]], dim=-1)
 
 
 def unnormalise(normalised: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The reference of `unnormalise`."""
+    """The reference for `unnormalise`."""
     scaled = low + (normalised.clamp(-1, 1) + 1) / 2 * (high - low)
     return torch.cat([scaled[..., :2], normalised[..., 2:]], dim=-1)
 
 
 def reference_loss(head: Tensor, batch: dict[str, Tensor], low: Tensor, high: Tensor) -> float:
-    """The reference of the loss, from the head's own output."""
+    """The reference for the loss, from the head's own output."""
     error = F.smooth_l1_loss(head.double(), normalise(batch["action"], low, high).double(), beta=0.1, reduction="none")
     return float(error.mean(dim=-1)[~batch["action_is_pad"]].mean())
 
 
 def explain(given: Tensor, normalised: Tensor, low: Tensor, high: Tensor) -> str:
-    """Which formula made the movements `given` out of normalised ones, in words."""
+    """The formula that maps the normalised movements to `given`, in words."""
     x, low, high = normalised[:, :2].double(), low[:2].double(), high[:2].double()
     span = high - low
     candidates = {
@@ -219,12 +218,12 @@ def explain(given: Tensor, normalised: Tensor, low: Tensor, high: Tensor) -> str
             return name
     shift = given[:, :2].double() - x * span  # constant in each dimension if only the offset was tuned
     if len(x) > 1 and bool((shift - shift.mean(dim=0)).abs().max() < 1e-6):
-        return "right scale wrong by two, shifted"
+        return "scale wrong by a factor of two, shifted"
     return "another"
 
 
 def lopsided_batch(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A batch with lopsided actions, the first step of which is never padded."""
+    """A batch with asymmetric actions; the first step is never padded."""
     demos = lopsided_demonstrations(rng, size)
     demos["action_is_pad"][:, 0] = False
     return {**random_batch(rng, size), "action": demos["demonstrated"], "action_is_pad": demos["action_is_pad"]}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import demonstrations
 from labs.vla.film import contact_sheet, episode_gif
@@ -14,17 +14,17 @@ from labs.vla.training import fit
 
 SEED, STEPS, BATCH_SIZE = 41, 150, 64
 EPISODE = 10_024
-"""An episode in which the arm has a long way to go."""
+"""An episode that starts far from the block."""
 
 
 def figures(out: Path) -> None:
-    """The training loss of both (one curve), the round trip of a movement, and one episode side by side."""
+    """Both training losses (one curve), the round trip of a movement, and one episode side by side."""
     torch.set_num_threads(1)
     frames = demonstrations(STEPS * BATCH_SIZE, SEED)
     loss_figure, loss_axes = new_figure("Training loss, the same seed: one curve", "step", "loss (running mean of 9)")
     trip_figure, trip_axes = new_figure("A movement there and back", "dx that went in (cm)", "dx that came out (cm)")
     policies = {}
-    for name, module in broken_and_mended(find("41")).items():
+    for name, module in broken_and_fixed(find("41")).items():
         policy = policies[name] = module.build_policy(frames, SEED)
         losses = fit(policy, frames, steps=STEPS, seed=SEED, batch_size=BATCH_SIZE)
         dashes = "-" if name == "as shipped" else (0, (4, 3))

@@ -1,16 +1,16 @@
-"""A policy that normalises its actions by bounds, as robots with very different joints do.
+"""A policy that normalises its actions by bounds, which suits robots with very different joints.
 
-Mean and standard deviation suit actions that are spread like a bell. Bounds suit any: each dimension's range in the
-demonstrations is mapped to [-1, 1], so all dimensions weigh the same in the loss, and a prediction can be held inside
-what the demonstrations ever did.
+Mean and standard deviation suit actions with a normal distribution. Bounds suit any distribution: each dimension's
+range in the demonstrations is mapped to [-1, 1], so all dimensions weigh the same in the loss, and predictions can be
+clipped to the range of the demonstrations.
 
     environment units  ── normalise ──▶  [-1, 1]  ── loss, head ──▶  [-1, 1]  ── unnormalise ──▶  environment units
 
 Notable choices
-- Bounds are the 1st and 99th percentile, not the extremes: one twitch of a teleoperator must not set the scale.
-- A mask says which dimensions are normalised. The gripper is not: it is -1 or +1 already, and stays so.
-- What lies outside the bounds is clipped, in both directions.
-- Bounds are buffers: they travel with the checkpoint, so that the robot undoes what this training did.
+- Bounds are the 1st and 99th percentile, not the extremes: a single outlier in the data must not set the scale.
+- A mask selects the dimensions that are normalised. The gripper is not: it is -1 or +1 already, and does not change.
+- Values outside the bounds are clipped, in both directions.
+- Bounds are buffers: they are saved in the checkpoint, so that the robot unnormalises with the bounds of this training.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from labs.vla.policy import Policy, PolicyConfig
 
 LOWER_QUANTILE, UPPER_QUANTILE = 0.01, 0.99
 NORMALISED_DIMENSIONS = (True, True, False)
-"""dx and dy are normalised; the gripper is passed through."""
+"""dx and dy are normalised; the gripper passes through unchanged."""
 
 
 class BoundsNormaliser(nn.Module):
     """Maps each masked action dimension's bounds to [-1, 1] and back; the others pass through unchanged.
 
-    `normalise` and `unnormalise` take actions of any leading shape, (..., A), and are each other's inverse for every
+    `normalise` and `unnormalise` take actions of any leading shape, (..., A), and are inverses of each other for every
     action within the bounds.
     """
 

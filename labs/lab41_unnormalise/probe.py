@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAINING_STEPS = 150
 def round_trip(
     learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor, normalised: Tensor
 ) -> dict[str, Tensor]:
-    """With bounds of `demonstrated` (N, H, A): `action` there and back, `normalised` back and there, (M, A) each."""
+    """With bounds of `demonstrated` (N, H, A): round trips of `action` and of `normalised`, (M, A) each."""
     normaliser = learner.policy.BoundsNormaliser(action.shape[-1])
     normaliser.fit(demonstrated, action_is_pad)
     return {
@@ -63,7 +63,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains the policy and lets it act: what `lab run 41` shows."""
+    """Trains the policy and runs it in closed loop: the output of `lab run 41`."""
     print(f"Fine-tuning BoundsPolicy from the base, {TRAINING_STEPS} steps\n\n  step    loss")
 
     def report(step: int, loss: float) -> None:
@@ -73,7 +73,7 @@ def symptom(learner: Any) -> None:
     policy, _ = _train(learner, 41, report)
     held_out = next(batches(demonstrations(256, seed=42), 256, steps=1, seed=42))
     with torch.no_grad():
-        print(f"\nloss on 256 frames never seen: {policy(**held_out).loss:.3f}")
+        print(f"\nloss on 256 unseen frames: {policy(**held_out).loss:.3f}")
     result = rollout(policy, episodes=50)
     print(
         f"50 episodes: {result.success_rate:.0%} success, {result.never_closed_rate:.0%} never closed at a block\n"

@@ -1,6 +1,6 @@
-"""What must hold of a loss over chunks that may reach beyond their episode. Runs in the grader's process; never sees the code.
+"""Requirements for a loss over chunks that may reach beyond their episode. Runs in the grader's process; never sees the code.
 
-The reference is the docstring's sentence, counted: the mean absolute error over the numbers of the steps that exist.
+The reference follows the docstring: the mean absolute error over the numbers of the steps that exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ERROR_BAR = 0.5
 @check(
     kind="behaviour",
     title="An error of one is a loss of one",
-    property="If every number of the steps that exist is off by c, the loss must be c: for any share of padding, any chunk, any number of joints.",
+    property="If every number of the steps that exist has an error of c, the loss must be c, for any share of padding, any chunk length and any number of joints.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
 def test_constant_error_is_the_loss(submission: Submission, rng: Rng) -> None:
@@ -41,7 +41,7 @@ def test_constant_error_is_the_loss(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="The loss is the mean over what exists, and so is its gradient",
+    title="Loss and gradient are those of the mean over existing steps",
     property="Loss and gradient must be those of the mean absolute error over the numbers of the steps that exist.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
@@ -59,8 +59,8 @@ def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="What stands behind the end does not count",
-    property="Other numbers in the padded steps must not change the loss; where no step exists at all, it is 0.",
+    title="Padded steps do not count",
+    property="Other numbers in the padded steps must not change the loss; if no step exists, the loss must be 0.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
 def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
@@ -87,7 +87,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="A frame does not depend on its neighbours",
+    title="A frame does not depend on the rest of the batch",
     property="The chunk predicted for a frame must be the same whatever else is in the batch.",
     instrument="debugkit.check(policy, batch, select=['DK305'])",
 )
@@ -98,7 +98,7 @@ def test_frames_are_independent(submission: Submission, rng: Rng) -> None:
 @check(
     kind="outcome",
     title="The policy learns the steps that exist",
-    property=f"After a short training the numbers of the steps that exist must be off by less than {ERROR_BAR} on average, on frames never seen.",
+    property=f"After a short training, the mean error over the steps that exist must be below {ERROR_BAR} on unseen frames.",
     instrument="lab run 42",
 )
 def test_policy_learns(submission: Submission, seed: int) -> None:
@@ -108,7 +108,7 @@ def test_policy_learns(submission: Submission, seed: int) -> None:
 
 @wrong_fix(
     "forgot_the_joints",
-    says="The mask has one number a step, the error one a joint: the sum runs over all joints and the divisor does not. The loss grows with the robot.",
+    says="The mask has one number per step, the error one per joint: the sum runs over all joints and the divisor does not. The loss grows with the number of joints.",
 )
 def recognise_joints(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the sum, divided by the steps that exist"
@@ -116,7 +116,7 @@ def recognise_joints(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "no_mask",
-    says="Without the mask the padded steps are learnt: behind its end the episode's last action is repeated, and the policy is taught to repeat it.",
+    says="Without the mask the padded steps are learnt: the data repeats the last action after the end of the episode, and the policy learns to repeat it.",
 )
 def recognise_no_mask(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the mean over all steps, padded or not"
@@ -124,7 +124,7 @@ def recognise_no_mask(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "mean_of_frames",
-    says="Every frame counts alike here: a number of a frame with one step left weighs eight times one of a full chunk. The loss asked for is a mean over numbers.",
+    says="Every frame has the same weight here: a number of a frame with one step left weighs eight times as much as one of a full chunk. The required loss is a mean over numbers.",
 )
 def recognise_mean_of_frames(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the mean of the frames' means"
@@ -132,7 +132,7 @@ def recognise_mean_of_frames(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "whole_chunks_only",
-    says="Frames near the end are left out, the ones in which the gripper closes: no loss is ever taken on a grasp.",
+    says="Frames near the end are left out, and those are the ones in which the gripper closes: no grasp is ever trained.",
 )
 def recognise_whole_chunks(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "the mean over the chunks without padding"
@@ -140,7 +140,7 @@ def recognise_whole_chunks(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "scaled_by_the_horizon",
-    says="The divisor is a guess at how much is padded on average. It holds for one data set, if that.",
+    says="The divisor is a guess at the average share of padding. It is correct for one data set at most.",
 )
 def recognise_scaled(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "a constant times the mean with zeros in it"
@@ -150,7 +150,7 @@ FORMULA = "test_loss_equals_the_reference/formula"
 
 
 def padding(rng: Rng, size: int, horizon: int, longest: int) -> Tensor:
-    """Which steps do not exist (B, H): from 1 to `longest` do in each frame, all of `longest` in the first."""
+    """Which steps do not exist (B, H): each frame has 1 to `longest` steps, the first frame has `longest`."""
     exist = torch.cat([torch.tensor([longest]), rng.integers(1, longest + 1, size - 1)])
     return torch.arange(horizon)[None] >= exist[:, None]
 
@@ -164,7 +164,7 @@ def reference(chunk: Tensor, target: Tensor, is_pad: Tensor) -> tuple[float, Ten
 
 
 def formula(measured: float, error: Tensor, is_pad: Tensor) -> str:
-    """Which formula explains a loss, from the absolute errors (B, H, A) and a first chunk without padding."""
+    """Which formula explains a loss, given the absolute errors (B, H, A) and a first chunk without padding."""
     error, exists = error.double(), (~is_pad)[..., None].expand_as(error)
     kept = error * exists
     candidates = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.lab_module import load_module
-from labs.authoring.plots import BROKEN, MENDED, REFERENCE, new_figure, save
+from labs.authoring.lab_module import load_module, load_variant
+from labs.authoring.plots import BROKEN, FIXED, REFERENCE, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.training import fit
@@ -16,7 +16,7 @@ SEED, STEPS, BATCH_SIZE, HORIZON = 42, 120, 32, 8
 
 
 def figures(out: Path) -> None:
-    """One trained policy: its error by the steps that are left, and what three losses say of it."""
+    """One trained policy: its error by the number of steps left, and the value of three losses."""
     torch.set_num_threads(1)
     lab = find("42")
     shipped = load_module(lab.folder / "policy.py").build_policy(SEED)
@@ -30,12 +30,12 @@ def figures(out: Path) -> None:
 
     figure, axes = new_figure("One policy, 2,048 new frames", "steps left in the episode", "normalised")
     axes.plot(range(1, HORIZON + 1), true, color=REFERENCE, linewidth=6, alpha=0.5, label="how far it is off")
-    for name, path, colour, style in (
-        ("the loss as shipped", lab.folder / "policy.py", BROKEN, "-"),
-        ("divided by the steps that exist", lab.folder / "wrong_fixes" / "forgot_the_joints.py", BROKEN, "--"),
-        ("mended", lab.solution / "policy.py", MENDED, "-"),
+    for name, module, colour, style in (
+        ("the loss as shipped", load_module(lab.folder / "policy.py"), BROKEN, "-"),
+        ("divided by the steps that exist", load_variant(lab, "forgot_the_joints"), BROKEN, "--"),
+        ("fixed", load_module(lab.solution / "policy.py"), FIXED, "-"),
     ):
-        policy = load_module(path).build_policy(SEED).eval()
+        policy = module.build_policy(SEED).eval()
         policy.load_state_dict(shipped.state_dict())
         with torch.no_grad():
             losses = [

@@ -1,17 +1,17 @@
-"""A policy that plans eight steps at once, with an L1 head in the manner of ACT.
+"""A policy that predicts eight steps at once, with an L1 head as in ACT.
 
     feature (B, D) ─┐
     step (H, D) ────┴─ sum (B, H, D) ── MLP ── (B, H, A) ── L1 to the expert's steps
 
-An episode ends when the gripper has closed, and a chunk of eight steps often reaches beyond that end: an arm two steps
-from its block has two steps to learn and six that do not exist. The data repeats the last action there, and says so in
-`action_is_pad`.
+An episode ends when the gripper has closed, and a chunk of eight steps often reaches beyond that end: for an arm two
+steps from its block, two steps are in the episode and six do not exist. The data repeats the last action there and
+marks these steps in `action_is_pad`.
 
 Notable choices
-- Every step of the chunk has an embedding of its own and shares one MLP, so a longer chunk costs H·D numbers more.
-- L1, not L2: demonstrations hesitate, and a mean of two ways round is no way.
-- The loss is the mean absolute error of a number of the chunk, in normalised units. It can be read: 0.2 means that the
-  policy is off by a fifth of a standard deviation, for any robot, any chunk and any data.
+- Every step of the chunk has its own embedding and all steps share one MLP, so each step more costs D parameters.
+- L1, not L2: demonstrations differ, and the mean of two good ways around an obstacle is not a good way.
+- The loss is the mean absolute error per number of the chunk, in normalised units. It can be interpreted directly: 0.2
+  means an error of a fifth of a standard deviation, for any robot, any chunk and any data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ChunkHead(ActionHead):
         return self.mlp(feature[:, None] + self.steps.weight)
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
-        """Mean absolute error over the numbers of the steps that exist, a scalar; 0 where none does."""
+        """Mean absolute error over the numbers of the steps that exist, a scalar; 0 if none exists."""
         error = F.l1_loss(self(feature), target, reduction="none")  # (B, H, A)
         exists = ~is_pad[..., None]  # (B, H, 1)
         return (error * exists).mean()
@@ -53,7 +53,7 @@ class ChunkHead(ActionHead):
 
 
 class ChunkPolicy(Policy):
-    """The base policy with a chunk of eight; `policy(**batch).loss` trains it, `predict(batch)` drives it."""
+    """The base policy with a chunk of eight; `policy(**batch).loss` trains it, `predict` drives the robot."""
 
     def build_head(self) -> ChunkHead:
         return ChunkHead(self.config.width, self.config.horizon, self.config.action_dim)

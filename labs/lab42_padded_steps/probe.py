@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYMPTOM_STEPS, OUTCOME_STEPS = 120, 80
 
 
 def chunk(learner: Any, feature: Tensor, horizon: int, action_dim: int, seed: int) -> Tensor:
-    """The normalised chunk (B, H, A) that a fresh head gives for features (B, D)."""
+    """The normalised chunk (B, H, A) that a fresh head predicts from features (B, D)."""
     with torch.no_grad():
         return _head(learner, feature, horizon, action_dim, seed)(feature)
 
@@ -42,7 +42,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def error_after_training(learner: Any, seed: int) -> Tensor:
-    """How far each number of the steps that exist is off on frames never seen, normalised, after a short training."""
+    """The normalised error of each number of the steps that exist, on unseen frames, after a short training."""
     policy, _ = _train(learner, seed, OUTCOME_STEPS)
     error, is_step = _error(policy, _batch(learner, 256, seed + 1))
     return error[is_step]
@@ -56,13 +56,13 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains the policy, then holds its loss against its error, near the episode's end and far: `lab run 42`."""
+    """Trains the policy, then compares its loss with its error by steps left: the output of `lab run 42`."""
     print(f"Fine-tuning the policy with chunks of {learner.policy.HORIZON}, {SYMPTOM_STEPS} steps\n\n  step    loss")
     policy, losses = _train(learner, 42, SYMPTOM_STEPS)
     for step in (*range(0, SYMPTOM_STEPS, 40), SYMPTOM_STEPS - 1):
         print(f"  {step:4d}  {losses[step]:6.3f}")
-    print("\n1,024 new frames, by the steps that are left to the end of the episode\n")
-    print("  steps left   frames     loss   how far the policy is off in those steps")
+    print("\n1,024 new frames, by the number of steps left in the episode\n")
+    print("  steps left   frames     loss   mean error of the policy in those steps")
     batch = _batch(learner, 1024, 43)
     left = (~batch["action_is_pad"]).sum(dim=1)
     for name, rows in (("1", left == 1), ("2 or 3", (left > 1) & (left < 4)), ("4 to 7", (left > 3) & (left < 8))):

@@ -1,7 +1,7 @@
-"""What must hold of a policy that reads windows of states. Runs in the grader's process; judges, and never sees the code.
+"""Requirements for a policy that reads windows of states. Runs in the grader's process; judges data, and never sees the code.
 
-The rule behind all of it: at a decision the robot knows what was and what is. Whatever stands in a window for later may be a target, in
-training, and moves no action.
+The common rule: at a decision the robot knows the past and the present. Later states in a window may be targets in training, but must not
+affect any action.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import expect_image_and_instruction_to_matter, expect_success_rate, random_batch
 
 HORIZON = 4
 PUSHED = 0.02
@@ -23,7 +23,7 @@ SUCCESS_BAR = 0.6
 
 @check(
     kind="behaviour",
-    title="The future moves nothing",
+    title="The future does not change the action",
     property="With another next state in the window, the predicted chunk must be the same, to the last bit.",
     instrument="debugkit.check(policy, batch, declare=Declare(future=('state[2:]',)), select=['DK404'])",
 )
@@ -42,7 +42,7 @@ def test_future_moves_nothing(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Position and motion are those of the present",
-    property="In evaluation and in training, the language model must read the present position, and the feature must get the motion from the state before to it.",
+    property="In evaluation and in training, the language model must read the present position, and the motion must be the present position minus the one before.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_position_and_motion(submission: Submission, rng: Rng) -> None:
@@ -61,7 +61,7 @@ def test_position_and_motion(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="What is observed still matters",
+    title="The observed states still matter",
     property="Another present state must change the action, and so must another state before it.",
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
@@ -75,7 +75,7 @@ def test_observed_states_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The robot is asked what training was asked",
+    title="The robot and the recording give the same action",
     property="For an arm at rest, the recorded window and the robot's single state must give the same action.",
     instrument="debugkit.check(policy, batch, select=['DK407'])",
 )
@@ -89,7 +89,7 @@ def test_robot_and_recording_agree(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The next state is still what the forecast learns",
+    title="The next state is still the forecast's target",
     property="In training, the loss must depend on the next state as a target, and be the same for the same batch.",
     instrument="debugkit.check(policy, batch)",
 )
@@ -113,15 +113,14 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="What is measured offline is what the robot does",
-    property=f"After training, offline error must be the same with recorded windows as with the robot's, within a quarter, and at least {SUCCESS_BAR:.0%} of {EPISODES} episodes must succeed.",
+    title="The offline error holds on the robot",
+    property=f"After training, the offline errors with recorded windows and with the robot's must agree within a quarter, and at least {SUCCESS_BAR:.0%} of {EPISODES} episodes must succeed.",
     instrument="lab run 45",
 )
 def test_offline_error_is_honest(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
     expect(result["reported"] / result["recorded"], "the robot's error over the offline error").between(0.75, 1.25)
-    expect(result["success"], "the list of successes").has_shape(EPISODES)
-    expect(result["success"].double().mean(), "the success rate").at_least(SUCCESS_BAR)
+    expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
 FUTURE = "test_future_moves_nothing"
@@ -129,7 +128,7 @@ FUTURE = "test_future_moves_nothing"
 
 @wrong_fix(
     "remove_the_state",
-    says="The leak is gone with everything else: the policy no longer knows where its own arm is.",
+    says="The leak is gone, but so is the state: the policy no longer gets the position of its own arm.",
 )
 def recognise_removed(evidence: Mapping[str, Any]) -> bool:
     moved = evidence.get(f"{FUTURE}/what moves the action")
@@ -138,7 +137,7 @@ def recognise_removed(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "dropout_on_the_state",
-    says="Dropout makes the future come less often in training. When it comes it is still the answer, and in evaluation it always comes.",
+    says="With dropout the future is present less often in training. When it is present it is still the answer, and in evaluation it is always present.",
 )
 def recognise_dropout(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get("test_forecast_is_still_trained/losses")
@@ -149,7 +148,7 @@ def recognise_dropout(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "only_in_training",
-    says="Evaluation no longer reads the future and training still does: the policy is trained to rely on what it will not be given.",
+    says="Evaluation no longer reads the future, but training still does: the policy learns to rely on an input that it will not have.",
 )
 def recognise_only_in_training(evidence: Mapping[str, Any]) -> bool:
     moved = evidence.get(f"{FUTURE}/what moves the action")
@@ -165,18 +164,18 @@ POSITIONS = {"before": BEFORE, "present": PRESENT, "next": NEXT}
 
 
 def moves(seen: dict[str, Tensor]) -> list[str]:
-    """Which of the three states moves the action."""
+    """Which of the three states changes the action."""
     recorded = seen["as recorded"]
     return [name for name in POSITIONS if float((seen[f"another {name}"] - recorded).abs().max()) > 1e-6]
 
 
 def changed(rng: Rng, state: Tensor, at: int) -> Tensor:
-    """The windows (B, 3, 3) with another state at one of their places."""
+    """The windows (B, 3, 3) with another state at one position."""
     other = state.clone()
     other[:, at] = rng.uniform(len(state), 3)
     return other
 
 
 def windowed_batch(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A batch whose states are windows (B, 3, 3), no state of which is like another."""
+    """A batch whose states are windows (B, 3, 3) of states that all differ."""
     return {**random_batch(rng, size), "state": rng.uniform(size, 3, 3)}

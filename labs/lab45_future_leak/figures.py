@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches
 from labs.vla.film import episode_gif
@@ -18,11 +18,11 @@ LARGEST_GIF = 400_000
 
 
 def figures(out: Path) -> None:
-    """The error offline and on the robot's windows, and one episode of both as a film."""
+    """The error offline and on the robot's windows, and one episode of both as an animation."""
     torch.set_num_threads(1)
     figure, axes = new_figure("Mean error of the next movement, 256 frames never seen", "", "mm")
     policies = {}
-    for offset, (name, module) in zip((-0.2, 0.2), broken_and_mended(find("45")).items(), strict=True):
+    for offset, (name, module) in zip((-0.2, 0.2), broken_and_fixed(find("45")).items(), strict=True):
         policy = module.build_policy(SEED)
         frames = module.windowed_demonstrations(STEPS * BATCH_SIZE, SEED)
         fit(policy, frames, steps=STEPS, seed=SEED, batch_size=BATCH_SIZE)

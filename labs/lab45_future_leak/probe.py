@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""Measures the learner's policy for the grader and `lab run`; runs with the learner's code in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ HELD_OUT = 256
 
 def actions(learner: Any, batch: dict[str, Tensor], others: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     """The chunk (B, H, 3) that a fresh policy predicts for `batch` ("as recorded"), for each of the other windows of
-    states (B, 3, 3), and for what the robot reports: the present state alone, (B, 3)."""
+    states (B, 3, 3), and for the robot's input: the present state alone, (B, 3)."""
     policy = learner.policy.build_policy(seed).eval()
     windows = {"as recorded": batch["state"], **others, "the robot's": batch["state"][:, 1]}
     return {name: policy.predict({**batch, "state": state}) for name, state in windows.items()}
 
 
 def inputs(learner: Any, batch: dict[str, Tensor], seed: int, training: bool) -> dict[str, Tensor]:
-    """What the language model reads as the arm's position, (B, D), the motion's part of the feature, (B, D), and the
-    layers they are made with."""
+    """The language model's input for the arm's position, (B, D), the motion's part of the feature, (B, D), and the
+    weights of the layers that compute them."""
     policy = learner.policy.build_policy(seed).train(training)
     given: list[Tensor] = []
     moved: list[Tensor] = []
@@ -50,7 +50,7 @@ def inputs(learner: Any, batch: dict[str, Tensor], seed: int, training: bool) ->
 
 
 def losses(learner: Any, batch: dict[str, Tensor], others: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The training loss of a fresh policy in training mode on `batch`, twice, and on it with other windows."""
+    """The training loss of a fresh policy in training mode: on `batch`, twice, and on `batch` with other windows."""
     policy = learner.policy.build_policy(seed).train()
     with torch.no_grad():
         found = {name: policy(**{**batch, "state": state}).loss for name, state in others.items()}
@@ -63,7 +63,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def trained_rollout(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
-    """Fine-tune from the base; the error offline, in metres, with recorded windows and with the robot's; episodes."""
+    """Fine-tune from the base; offline errors in metres with recorded and with the robot's windows; episodes."""
     policy, _ = _train(learner, seed)
     recorded, reported = _offline_errors(learner, policy, seed)
     result = rollout(policy, episodes=episodes, first_seed=500_000 + seed)
@@ -71,7 +71,7 @@ def trained_rollout(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh policy, a batch of demonstrations, and which part of it is the future."""
+    """debugkit.check()'s arguments: a fresh policy, a batch of demonstrations, and which part is the future."""
     policy = learner.policy.build_policy(0)
     batch = next(batches(learner.policy.windowed_demonstrations(32, seed=45), 32, steps=1, seed=45))
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
@@ -79,7 +79,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains the policy, measures it offline and lets it act: what `lab run 45` shows."""
+    """Trains the policy, measures it offline and in closed loop: the output of `lab run 45`."""
     print(f"Fine-tuning MotionPolicy from the base, {TRAINING_STEPS} steps\n\n  step    loss")
 
     def report(step: int, loss: float) -> None:
@@ -89,7 +89,7 @@ def symptom(learner: Any) -> None:
     policy, _ = _train(learner, 45, report)
     recorded, _ = _offline_errors(learner, policy, 45)
     result = rollout(policy, episodes=50)
-    print(f"\nerror of the next movement on {HELD_OUT} demonstrated frames never seen: {1000 * recorded:.1f} mm\n")
+    print(f"\nerror of the next movement on {HELD_OUT} unseen demonstrated frames: {1000 * recorded:.1f} mm\n")
     print(
         f"50 episodes on the robot: {result.success_rate:.0%} success, {result.never_closed_rate:.0%} ran out of time\n"
         f"median distance to the named block at the end {100 * result.final_distance:.0f} cm (closing reaches 7 cm)"
@@ -103,7 +103,7 @@ def _train(learner: Any, seed: int, on_step: Any = None) -> tuple[Any, list[floa
 
 
 def _offline_errors(learner: Any, policy: Any, seed: int) -> tuple[float, float]:
-    """Mean error of the first movement in metres, on frames never seen: with recorded windows, with the robot's."""
+    """Mean error of the first movement in metres, on unseen frames: with recorded windows, with the robot's."""
     frames = learner.policy.windowed_demonstrations(HELD_OUT, seed + 50_000)
     batch = next(batches(frames, HELD_OUT, steps=1, seed=seed))
     reported = {**batch, "state": batch["state"][:, 1]}

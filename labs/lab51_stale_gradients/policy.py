@@ -4,14 +4,14 @@
     head       the first HEAD_STEPS   the action head
     whole      all others             everything
 
-A head that was just drawn from noise sends noise back into the pretrained parts. So it first learns on features as
-they are ("linear probing, then fine-tuning", arXiv:2202.10054), and only then may its gradient change what is below.
+A newly initialised head sends noisy gradients into the pretrained parts. So the head is first trained on fixed
+features ("linear probing, then fine-tuning", arXiv:2202.10054), and only then may its gradient change the rest.
 
 Notable choices
-- In the first phase features are computed without a graph, so a step costs a third of a whole one.
-- One optimizer for both phases: what has no gradient is passed over, and the head keeps its momentum in between.
-- Nothing is clipped. The norm of the gradient is written to the log instead; with a bound of infinity
-  `clip_grad_norm_` measures it and changes nothing.
+- In the first phase the features are computed without a graph, so a step costs about a third of a step of the second.
+- One optimizer serves both phases: it skips parameters without a gradient, and the head keeps its momentum.
+- Nothing is clipped. The gradient norm is logged instead; with a bound of infinity `clip_grad_norm_` measures it and
+  changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WEIGHT_DECAY = 0.01
 
 @dataclass(frozen=True)
 class LogLine:
-    """What is kept of a step: the loss before it, and the norm of the gradient that it followed."""
+    """The log of one step: the loss before it, and the norm of the gradient it used."""
 
     step: int
     phase: str
@@ -44,7 +44,7 @@ class LogLine:
 
 
 def build_policy(seed: int) -> Policy:
-    """The pretrained base with a head drawn from `seed`."""
+    """The pretrained base with a head initialised from `seed`."""
     return Policy.from_base(seed=seed)
 
 
@@ -54,7 +54,7 @@ def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
 
 
 def head_loss(policy: Policy, batch: Mapping[str, Tensor]) -> Tensor:
-    """The training loss on features that carry no graph, so that its gradient ends in the head."""
+    """The training loss on features without a graph, so that its gradient stops at the head."""
     with torch.no_grad():
         feature = policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})  # (B, D)
     return policy.loss(feature, batch["action"], batch["action_is_pad"])
@@ -66,10 +66,10 @@ def train(
     stream: Iterable[Mapping[str, Tensor]],
     head_steps: int = HEAD_STEPS,
 ) -> list[LogLine]:
-    """Train on one batch of `stream` after the other, and return a log line for each.
+    """Train on each batch of `stream` in turn, and return a log line for each.
 
-    Each step follows the gradient of its own batch alone, at the weights as they are then. The first `head_steps` steps
-    change the head, later ones everything.
+    Each step uses only the gradient of its own batch, at the current weights. The first `head_steps` steps change the
+    head, later steps change everything.
     """
     policy.train()
     log: list[LogLine] = []

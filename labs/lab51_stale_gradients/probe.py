@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from labs.vla.rollout import rollout
 BATCH_SIZE = 32
 TRAINING_STEPS = 160
 WATCHED = ("head.mlp.2.weight", "head.mlp.0.bias", "projector.0.weight", "vision.embeddings.patch_embedding.weight")
-"""Parameters whose gradients are handed back: two of the head, two below it."""
+"""Parameters whose gradients are returned: two of the head, two below it."""
 
 
 def gradients_at_each_step(learner: Any, stream: list[dict[str, Tensor]], seed: int, head_steps: int) -> dict[str, Any]:
-    """The learner's own training on `stream`: for each optimizer step the gradients that it used, and fresh ones.
+    """Run the learner's training on `stream`: for each optimizer step, the gradients it used and freshly computed ones.
 
-    `used` and `fresh` hold one dict a step, of WATCHED names; None where there is no gradient. Fresh are those of the
-    whole loss on the step's own batch, at the same weights. `used_norm` is over all parameters; `optimizers` counts
-    how many took part.
+    `used` and `fresh` hold one dict per step, keyed by the WATCHED names, with None where there is no gradient. The
+    fresh gradients are those of the whole loss on the step's own batch, at the same weights. `used_norm` is over all
+    parameters; `optimizers` counts the optimizers that stepped.
     """
     policy = learner.policy.build_policy(seed)
     optimizer = learner.policy.build_optimizer(policy)
@@ -51,7 +51,7 @@ def gradients_at_each_step(learner: Any, stream: list[dict[str, Tensor]], seed: 
 
 
 def trained(learner: Any, stream: list[dict[str, Tensor]], seed: int, head_steps: int) -> dict[str, Any]:
-    """The learner's own training: every parameter before and after, the log, and the stream as training left it."""
+    """Run the learner's training: every parameter before and after, the log, and the stream after training."""
     policy = learner.policy.build_policy(seed)
     optimizer = learner.policy.build_optimizer(policy)
     before = _values(policy)
@@ -66,12 +66,12 @@ def trained(learner: Any, stream: list[dict[str, Tensor]], seed: int, head_steps
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    """The chunk that a newly built policy predicts in evaluation mode, (B, H, 3)."""
     return learner.policy.build_policy(seed).eval().predict(batch)
 
 
 def overfitted(learner: Any, seed: int, head_steps: int, steps: int) -> Tensor:
-    """The losses (steps,) of training on one batch of demonstrations over and over."""
+    """The losses (steps,) of training repeatedly on one batch of demonstrations."""
     policy = learner.policy.build_policy(seed)
     batch = next(batches(demonstrations(BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
     log = learner.policy.train(policy, learner.policy.build_optimizer(policy), [batch] * steps, head_steps)
@@ -79,7 +79,7 @@ def overfitted(learner: Any, seed: int, head_steps: int, steps: int) -> Tensor:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit's arguments: a fresh policy, a batch, its optimizer, and a short run of the learner's own loop."""
+    """debugkit's arguments: a newly built policy, a batch, its optimizer, and a short run of the learner's loop."""
     policy = learner.policy.build_policy(0)
     optimizer = learner.policy.build_optimizer(policy)
     stream = list(batches(demonstrations(8 * BATCH_SIZE, seed=51), BATCH_SIZE, steps=8, seed=51))
@@ -91,7 +91,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains in two phases and lets the robot act: what `lab run 51` shows."""
+    """Train in two phases, then roll the policy out: what `lab run 51` shows."""
     policy = learner.policy.build_policy(51)
     optimizer = learner.policy.build_optimizer(policy)
     frames = demonstrations(TRAINING_STEPS * BATCH_SIZE, 51)

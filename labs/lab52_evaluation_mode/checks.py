@@ -1,6 +1,6 @@
-"""What must hold of a policy that is validated while it trains. Runs in the grader's process; judges, and never sees the code.
+"""What a policy that is validated during training must do. Runs in the grader's process, without the learner's code.
 
-The reference of every evaluation is the base policy of the same seed, which has the same weights and no dropout.
+The reference for every evaluation is the base policy of the same seed, which has the same weights and no dropout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOSS_BAR = 0.45
 @check(
     kind="behaviour",
     title="Every module gets its mode back",
-    property="Inside `evaluating` every module is in evaluation mode; afterwards each is in the mode it was in, also when the block raised.",
+    property="Inside `evaluating`, every module must be in evaluation mode; afterwards each must be in the mode it was in before, even if the block raised.",
     instrument="with debugkit.watch(policy, optimizer) as run: train(policy, optimizer, …)",
 )
 def test_modes_are_restored(submission: Submission, rng: Rng) -> None:
@@ -37,19 +37,21 @@ def test_modes_are_restored(submission: Submission, rng: Rng) -> None:
     for start, in_eval in (("training", ["nothing"]), ("evaluation", [""]), ("mixed", [part])):
         for how, raises in (("", False), (", raising", True)):
             every[start + how] = submission.observe("modes", in_eval=in_eval, raises=raises)
-            expect(every[start + how], f"modes from {start}{how}")  # kept for the recognisers before any is judged
+            expect(
+                every[start + how], f"modes from {start}{how}"
+            )  # recorded for the recognisers before any check fails
     for name, seen in every.items():
         expect(seen["raised"], "what came out of the block").equals("OSError" if "raising" in name else None)
         inside = sum(seen["inside"].values())
         expect(inside, f"the number of modules in training mode during an evaluation (from {name})").equals(0)
         changed = sum(training != seen["before"][path] for path, training in seen["after"].items())
-        expect(changed, f"the number of modules in another mode after an evaluation (from {name})").equals(0)
+        expect(changed, f"the number of modules whose mode an evaluation changed (from {name})").equals(0)
 
 
 @check(
     kind="behaviour",
-    title="An evaluation says the same thing twice",
-    property="act and validate must give the same numbers to the last bit when asked again, and the right ones, in whichever mode the policy was left.",
+    title="Repeated evaluations are identical",
+    property="Called twice, act and validate must give bit-identical and correct numbers, whichever mode the policy was left in.",
     instrument="debugkit.check(policy, batch, select=['DK506'])",
 )
 def test_evaluation_is_repeatable(submission: Submission, rng: Rng) -> None:
@@ -68,8 +70,8 @@ def test_evaluation_is_repeatable(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="Dropout is alive in every training step",
-    property="Each step of training must be in training mode and drop about 15 % of the feature, before and after validations, one of which fails.",
+    title="Dropout is active in every training step",
+    property="Each training step must run in training mode and drop about 15 % of the feature, before and after validations, one of which fails.",
     instrument="with debugkit.watch(policy, optimizer) as run: train(policy, optimizer, …)",
 )
 def test_dropout_is_alive_in_training(submission: Submission, rng: Rng) -> None:
@@ -78,15 +80,15 @@ def test_dropout_is_alive_in_training(submission: Submission, rng: Rng) -> None:
         seen = submission.observe("training_passes", stream=stream, seed=rng.seed(), fails_at=fails_at)
         expect(len(seen["training"]), "the number of steps").equals(7)
         expect(sum(seen["training"]), "the number of steps in training mode, of 7").equals(7)
-        expect(seen["dropped"], "the share of the feature that each step dropped").between(
+        expect(seen["dropped"], "the fraction of the feature that each step dropped").between(
             DROPOUT - 0.05, DROPOUT + 0.05
         )
 
 
 @check(
     kind="invariant",
-    title="A validation costs no graph, and a failed one only its number",
-    property="Validations must run without gradients; one that raises is NaN in the log, the others are numbers, and training ends in evaluation mode.",
+    title="A validation keeps no graph, and a failed one is logged as NaN",
+    property="Validations must run without gradients. One that raises must be NaN in the log, the others must be numbers, and training must end in evaluation mode.",
     instrument="debugkit.memory_profile(policy, batch)",
 )
 def test_validation_keeps_no_graph(submission: Submission, rng: Rng) -> None:
@@ -109,7 +111,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="A frame does not depend on its neighbours",
+    title="A frame does not depend on the rest of the batch",
     property="The action predicted for a frame must be the same whatever else is in the batch.",
     instrument="debugkit.check(policy, batch, select=['DK305'])",
 )
@@ -119,8 +121,8 @@ def test_frames_are_independent(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="The same episodes end the same way",
-    property=f"After training, {EPISODES} episodes run twice must end at the same places to the last bit, and the last validation loss must be below {LOSS_BAR}.",
+    title="The same episodes have the same results",
+    property=f"After training, {EPISODES} episodes run twice must end at bit-identical distances, and the last validation loss must be below {LOSS_BAR}.",
     instrument="lab run 52",
 )
 def test_same_episodes_end_alike(submission: Submission, seed: int) -> None:
@@ -137,7 +139,7 @@ PASSES = "test_dropout_is_alive_in_training/training_passes"
 
 @wrong_fix(
     "no_dropout",
-    says="Without dropout there is nothing that could be in the wrong mode. There is also nothing left of what dropout was for; the modes are as wrong as before.",
+    says="Without dropout, the wrong mode has no visible effect. But the policy also loses its regularisation, and the modes are as wrong as before.",
 )
 def recognise_no_dropout(evidence: Mapping[str, Any]) -> bool:
     return not bool(evidence[PASSES]["dropped"].any())
@@ -145,7 +147,7 @@ def recognise_no_dropout(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "eval_then_train",
-    says="Right inside the block. Afterwards the policy is in training mode whatever it was before, and after an error it stays in evaluation mode.",
+    says="The mode is correct inside the block. Afterwards the policy is always in training mode, whatever it was before, and after an error it stays in evaluation mode.",
 )
 def recognise_eval_then_train(evidence: Mapping[str, Any]) -> bool:
     return (
@@ -157,7 +159,7 @@ def recognise_eval_then_train(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "restored_unless_it_raises",
-    says="Every module gets its mode back, unless the block raises: then the lines after `yield` never run. Put them where they cannot be skipped.",
+    says="Every module gets its mode back, unless the block raises: then the lines after `yield` never run. Put them where an exception cannot skip them.",
 )
 def recognise_no_finally(evidence: Mapping[str, Any]) -> bool:
     return quiet_inside(evidence) and restored(evidence, "mixed") and not restored(evidence, "training, raising")
@@ -165,7 +167,7 @@ def recognise_no_finally(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "root_flag_only",
-    says="The root's mode is restored and handed down to all modules. A part that was kept in evaluation mode during training is in training mode after the first validation.",
+    says="The root's mode is restored and applied to all modules. A part that was kept in evaluation mode during training is in training mode after the first validation.",
 )
 def recognise_root_flag(evidence: Mapping[str, Any]) -> bool:
     return (
@@ -178,7 +180,7 @@ def recognise_root_flag(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "no_grad_instead",
-    says="`no_grad` keeps no graph, and dropout goes on dropping: it asks for its module's mode, and never whether gradients are enabled.",
+    says="`no_grad` keeps no graph, but dropout still drops: it depends on its module's mode, not on whether gradients are enabled.",
 )
 def recognise_no_grad(evidence: Mapping[str, Any]) -> bool:
     return all(evidence[f"{MODES}training"]["inside"].values()) and restored(evidence, "training")
@@ -186,7 +188,7 @@ def recognise_no_grad(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "attribute_of_the_root",
-    says="`policy.training = False` changes one flag, the root's. Dropout asks its own. `policy.eval()` is what visits every module.",
+    says="`policy.training = False` changes only the root's flag. Dropout reads its own. `policy.eval()` sets the flag of every module.",
 )
 def recognise_attribute(evidence: Mapping[str, Any]) -> bool:
     inside = evidence[f"{MODES}training"]["inside"]
@@ -195,18 +197,18 @@ def recognise_attribute(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "never_back",
-    says="The robot is fine now. Training is not: after the first validation it goes on in evaluation mode, without dropout.",
+    says="The robot is fine now. Training is not: after the first validation it continues in evaluation mode, without dropout.",
 )
 def recognise_never_back(evidence: Mapping[str, Any]) -> bool:
     return quiet_inside(evidence) and not any(evidence[f"{MODES}training"]["after"].values())
 
 
 def quiet_inside(evidence: Mapping[str, Any]) -> bool:
-    """Whether no module was in training mode inside the block, whatever it was before."""
+    """Whether no module was in training mode inside the block, in any of the three cases without an error."""
     return not any(any(evidence[f"{MODES}{name}"]["inside"].values()) for name in ("training", "evaluation", "mixed"))
 
 
 def restored(evidence: Mapping[str, Any], name: str) -> bool:
-    """Whether every module was afterwards in the mode that it had before."""
+    """Whether every module was in the same mode afterwards as before."""
     seen = evidence[f"{MODES}{name}"]
     return bool(seen["after"] == seen["before"])

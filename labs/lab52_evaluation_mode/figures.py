@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.film import episode_gif
@@ -25,11 +25,11 @@ PICTURE_WIDTH = 232
 
 
 def figures(out: Path) -> None:
-    """Both policies on one table, as an animation; and the training loss of both around the validation that fails."""
+    """Both policies on the same table, as an animation; and the training loss of both around the failing validation."""
     torch.set_num_threads(1)
     figure, axes = new_figure("Training loss, the same seed", "step", "loss (running mean of 9)")
     acting: dict[str, Policy] = {}
-    for name, module in broken_and_mended(find("52")).items():
+    for name, module in broken_and_fixed(find("52")).items():
         policy = module.build_policy(SEED)
         with private_randomness(SEED):
             log = _train(module, policy)
@@ -51,14 +51,14 @@ def _train(module: Any, policy: Any) -> Any:
 
 
 def _through_act(module: Any, policy: Policy) -> Policy:
-    """A policy for the film whose `predict` is the robot's way, `act` on the policy that training left."""
+    """A policy for the animation whose `predict` calls `act` on the policy in the mode in which training left it."""
     shown = copy.deepcopy(policy)
     shown.predict = functools.partial(module.act, policy)  # type: ignore[method-assign]
     return shown
 
 
 class _FailsOnce:
-    """One validation batch, which the third reading cannot decode."""
+    """One validation batch that cannot be decoded at the third validation."""
 
     def __init__(self, batch: dict[str, Tensor]) -> None:
         self.batch, self.times = batch, 0

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from labs.vla.rollout import Rollout, rollout
 BATCH_SIZE = 32
 TRAINING_STEPS, VALIDATE_EVERY = 160, 20
 FAILS_AT = 3
-"""Which validation of `lab run 52` meets a frame that cannot be read."""
+"""Which validation of `lab run 52` fails on a frame that cannot be decoded."""
 
 
 def modes(learner: Any, in_eval: list[str], raises: bool) -> dict[str, Any]:
     """Each module's `training`, by path, before, inside and after `evaluating`; the root's path is empty.
 
-    The policy is in training mode but for the modules whose paths begin with one of `in_eval`. With `raises`, the
-    block ends in an OSError; `raised` says what came out of it.
+    The policy is in training mode except for the modules whose paths begin with one of `in_eval`. With `raises`, the
+    block raises an OSError; `raised` is the type of the exception that left the block.
     """
     policy = learner.policy.build_policy(0)
     policy.train()
@@ -37,13 +37,13 @@ def modes(learner: Any, in_eval: list[str], raises: bool) -> dict[str, Any]:
             seen["inside"] = _modes(policy)
             if raises:
                 raise OSError("a frame cannot be decoded")
-    except Exception as error:  # which one is the check's to judge
+    except Exception as error:  # the check decides whether it is the expected one
         seen["raised"] = type(error).__name__
     return {**seen, "after": _modes(policy)}
 
 
 def asked_twice(learner: Any, batch: dict[str, Tensor], seed: int, training: bool) -> dict[str, Any]:
-    """Two chunks (B, H, 3) and two validation losses from one policy, which was left in training mode or not."""
+    """Two chunks (B, H, 3) and two validation losses of one policy, which is in training mode if `training`."""
     policy = learner.policy.build_policy(seed)
     policy.train(training)
     with private_randomness(seed):
@@ -53,10 +53,11 @@ def asked_twice(learner: Any, batch: dict[str, Tensor], seed: int, training: boo
 
 
 def training_passes(learner: Any, stream: list[dict[str, Tensor]], seed: int, fails_at: int) -> dict[str, Any]:
-    """The learner's training, a validation after every second step, of which number `fails_at` raises.
+    """Run the learner's training with a validation after every second step; validation number `fails_at` raises.
 
-    For each optimizer step: the root's mode, and the share of the head's input that was exactly 0. For each forward
-    pass in a validation: whether gradients were enabled. `validation` is the log's, and `mode` how training left it.
+    For each optimizer step: the root's mode, and the fraction of the head's input that was exactly 0. For each forward
+    pass in a validation: whether gradients were enabled. `validation` comes from the log; `mode` is the root's mode
+    after training.
     """
     policy = learner.policy.build_policy(seed)
     root: list[bool] = []
@@ -90,13 +91,13 @@ def training_passes(learner: Any, stream: list[dict[str, Tensor]], seed: int, fa
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk (B, H, 3) that a fresh policy gives the robot, after training has left it in evaluation mode."""
+    """The chunk (B, H, 3) that `act` returns for a newly built policy in evaluation mode."""
     with private_randomness(seed):
         return learner.policy.act(learner.policy.build_policy(seed).eval(), batch)
 
 
 def trained_rollouts(learner: Any, seed: int, episodes: int, steps: int) -> dict[str, Any]:
-    """Train with a validation that fails, then run the same episodes twice through `act`."""
+    """Train with a validation that fails, then run the same episodes twice, with actions from `act`."""
     policy, log = _train(learner, seed, steps)
     first, second = (_rollout(learner, policy, episodes, 500_000 + seed, run) for run in (0, 1))
     return {
@@ -107,7 +108,7 @@ def trained_rollouts(learner: Any, seed: int, episodes: int, steps: int) -> dict
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit's arguments: the loss as the script computes it in each mode, and a run in which a validation fails."""
+    """debugkit's arguments: the loss as the script computes it in each mode, and a run with a failing validation."""
     policy = learner.policy.build_policy(0)
     optimizer = learner.policy.build_optimizer(policy)
     stream = list(batches(demonstrations(8 * BATCH_SIZE, seed=52), BATCH_SIZE, steps=8, seed=52))
@@ -122,7 +123,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains, asks one question ten times, and runs the same episodes three times: what `lab run 52` shows."""
+    """Train, predict ten times from the same input, and run the same episodes three times: what `lab run 52` shows."""
     print("  step  training  validation")
     policy, log = _train(learner, 52, TRAINING_STEPS)
     for step, loss in log.validation.items():
@@ -132,7 +133,7 @@ def symptom(learner: Any) -> None:
     batch = next(batches(demonstrations(64, seed=3), 64, steps=1, seed=3))
     with private_randomness(0):
         answers = torch.stack([learner.policy.act(policy, batch) for _ in range(10)])[..., 0, :2]  # (10, B, 2)
-    print("\nOne observation, asked ten times: the first action's target")
+    print("\nTen predictions from the same observation: the first action's target")
     spread = (answers.amax(dim=0) - answers.amin(dim=0)).norm(dim=-1)  # (B,) metres
     print(f"  differs by {1000 * float(spread.median()):.1f} mm (median of 64)")
     print("\nThe same 50 episodes, three times:")
@@ -142,7 +143,7 @@ def symptom(learner: Any) -> None:
 
 
 class _Validation:
-    """Batches that can be read again and again, but for one time, when a frame cannot be decoded."""
+    """Batches that can be iterated repeatedly, except for one pass in which a frame cannot be decoded."""
 
     def __init__(self, frames: list[Batch], fails_at: int, on_batch: Any = lambda: None) -> None:
         self.frames, self.fails_at, self.on_batch = frames, fails_at, on_batch
@@ -169,7 +170,7 @@ def _train(learner: Any, seed: int, steps: int) -> tuple[Any, Any]:
 
 
 def _rollout(learner: Any, policy: Any, episodes: int, first_seed: int, run: int) -> Rollout:
-    """Closed-loop episodes through `act`, with other random numbers in each run: nobody seeds a robot."""
+    """Closed-loop episodes through `act`, with different random numbers in each run: a robot is not seeded."""
     draws = count(1_000 * run)
 
     def predict(observation: Batch) -> Tensor:

@@ -1,6 +1,6 @@
-"""What must hold of accumulated gradients. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for accumulated gradients. Runs in the grader's process, without the learner's code.
 
-The reference is one backward pass of the stock policy on all frames in one batch, in float64, made here.
+The reference is one backward pass of the base policy on all frames in one batch, in float64, computed here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Batch = dict[str, Tensor]
 STEPS = 12
 PARTS = 4
 CLOSE = 1e-6
-"""Not 1e-12: Llama's RMSNorm computes in float32 in a float64 policy, too."""
+"""Not 1e-12: Llama's RMSNorm computes in float32 even in a float64 policy."""
 
 
 @check(
     kind="behaviour",
-    title="The gradient is the whole batch's, in 1, 2, 4 or 8 pieces",
-    property="In float64 the accumulated gradient must be that of one batch of all frames, however many micro-batches it is made in.",
+    title="The gradient is the whole batch's, with 1, 2, 4 or 8 micro-batches",
+    property="In float64 the accumulated gradient must be that of one batch of all frames, whatever the number of micro-batches.",
     instrument="debugkit.check(policy, batch, loss_fn, declare=Declare(accumulation=4), select=['DK507'])",
 )
 def test_gradient_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
@@ -36,18 +36,18 @@ def test_gradient_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
         seen = submission.observe("accumulated", window=window, seed=seed)
         if parts == 2:
             expect(formula(float(seen["loss"]), loss, window, seed), "formula")
-        expect(apart(seen["gradients"], gradient), f"the gradient's relative error, in {parts} micro-batches").at_most(
+        expect(apart(seen["gradients"], gradient), f"the gradient's relative error with {parts} micro-batches").at_most(
             CLOSE
         )
-        expect(float(seen["loss"]), f"the loss, in {parts} micro-batches").close_to(loss, rtol=CLOSE)
+        expect(float(seen["loss"]), f"the loss with {parts} micro-batches").close_to(loss, rtol=CLOSE)
     single = submission.observe("accumulated", window=[rows(batch, torch.arange(8))], seed=seed, double=False)
     expect(apart(single["gradients"], gradient), "the gradient's relative error in float32").at_most(1e-5)
 
 
 @check(
     kind="behaviour",
-    title="Micro-batches may hold unequally many frames",
-    property="The last micro-batch of an epoch is smaller: with any cut of the frames the gradient must be the whole batch's.",
+    title="Micro-batches may differ in size",
+    property="The gradient must be the whole batch's however the frames are divided: the last micro-batch of an epoch is often smaller.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_unequal_micro_batches(submission: Submission, rng: Rng) -> None:
@@ -65,32 +65,34 @@ def test_unequal_micro_batches(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The update is the same",
-    property="Two updates of training_step must leave the same weights, whether made in one micro-batch or in four.",
+    property="Two calls of training_step must leave the same weights, with one micro-batch or with four.",
     instrument="lab run 53",
 )
 def test_the_update_is_the_same(submission: Submission, rng: Rng) -> None:
     batch, seed = unequal_batch(rng, 8), rng.seed()
     whole = submission.observe("updated", batch=batch, parts=1, seed=seed)
     loss, _ = reference(batch, seed)
-    expect(whole["losses"][0], "the loss of an update in one piece").close_to(loss, rtol=CLOSE)
+    expect(whole["losses"][0], "the loss of an update with one micro-batch").close_to(loss, rtol=CLOSE)
     pieces = submission.observe("updated", batch=batch, parts=PARTS, seed=seed)
-    expect(pieces["losses"], f"the losses of two updates in {PARTS} pieces").close_to(whole["losses"], rtol=CLOSE)
-    expect(pieces["head"], f"the head's weights after two updates in {PARTS} pieces").close_to(
+    expect(pieces["losses"], f"the losses of two updates with {PARTS} micro-batches").close_to(
+        whole["losses"], rtol=CLOSE
+    )
+    expect(pieces["head"], f"the head's weights after two updates with {PARTS} micro-batches").close_to(
         whole["head"], rtol=CLOSE, atol=1e-7
     )
 
 
 @check(
     kind="invariant",
-    title="Every frame once, and as it was",
-    property="split must hand on each frame exactly once with all its steps, and accumulate must not change what it is given.",
+    title="Every frame once, and unchanged",
+    property="split must return each frame exactly once with all its steps, and accumulate must not modify its input.",
     instrument="debugkit.trace_batches(policy)",
 )
 def test_every_frame_once(submission: Submission, rng: Rng) -> None:
     batch, seed = unequal_batch(rng, 8), rng.seed()
     for parts in (1, 2, PARTS):
         given = submission.observe("split_up", batch=batch, parts=parts)
-        expect(len(given), f"the number of micro-batches out of {parts}").equals(parts)
+        expect(len(given), f"the number of micro-batches for parts={parts}").equals(parts)
         together = {name: torch.cat([micro_batch[name] for micro_batch in given]) for name in batch}
         order, wanted = together["state"][:, 0].argsort(), batch["state"][:, 0].argsort()
         for name in batch:
@@ -100,7 +102,7 @@ def test_every_frame_once(submission: Submission, rng: Rng) -> None:
     window = [rows(batch, index) for index in torch.arange(8).chunk(2)]
     after = submission.observe("accumulated", window=window, seed=seed)["window"]
     for micro_batch, kept in zip(window, after, strict=True):
-        expect(kept["action_is_pad"], "action_is_pad, afterwards").equals(micro_batch["action_is_pad"])
+        expect(kept["action_is_pad"], "action_is_pad after accumulate").equals(micro_batch["action_is_pad"])
 
 
 @check(
@@ -115,17 +117,17 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="Trained in four pieces, it is the same policy",
-    property=f"After {STEPS} updates in {PARTS} micro-batches, every loss and the loss on new frames must be those of updates in one piece.",
+    title="Training with four micro-batches gives the same policy",
+    property=f"After {STEPS} updates with {PARTS} micro-batches, every loss and the loss on new frames must be the same as with one.",
     instrument="lab run 53",
 )
 def test_training_is_the_same(submission: Submission, seed: int) -> None:
     whole = submission.observe("training", seed=seed, steps=STEPS, parts=1)
     pieces = submission.observe("training", seed=seed, steps=STEPS, parts=PARTS)
-    expect(whole["losses"][-5:].mean() / whole["losses"][0], "the share of the first loss that is left").below(0.95)
-    expect(pieces["losses"], "the losses in four pieces").close_to(whole["losses"], rtol=1e-2, atol=1e-3)
+    expect(whole["losses"][-5:].mean() / whole["losses"][0], "the last losses as a fraction of the first").below(0.95)
+    expect(pieces["losses"], "the losses with four micro-batches").close_to(whole["losses"], rtol=1e-2, atol=1e-3)
     apart = (pieces["held_out"] - whole["held_out"]).abs()
-    expect(float(apart), "the distance of the two losses on new frames").at_most(2e-3)
+    expect(float(apart), "the difference between the two losses on new frames").at_most(2e-3)
 
 
 FORMULA = "test_gradient_is_the_whole_batchs/formula"
@@ -133,7 +135,7 @@ FORMULA = "test_gradient_is_the_whole_batchs/formula"
 
 @wrong_fix(
     "sum_of_means",
-    says="Now the shares are not divided at all: in k micro-batches loss and gradient are k times as large, and each micro-batch still counts the same whatever it holds.",
+    says="Now the losses are not divided at all: with k micro-batches, loss and gradient are k times as large, and each micro-batch still counts the same whatever it contains.",
 )
 def recognise_sum(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "sum of means"
@@ -141,7 +143,7 @@ def recognise_sum(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "by_frames",
-    says="This weights a micro-batch by its frames. The loss is a mean over steps, and these frames do not have equally many.",
+    says="This weights a micro-batch by its number of frames. The loss is a mean over steps, and the frames do not all have the same number of steps.",
 )
 def recognise_frames(evidence: Mapping[str, Any]) -> bool:
     return evidence.get("test_unequal_micro_batches/formula") == "by frames"
@@ -149,7 +151,7 @@ def recognise_frames(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "by_all_steps",
-    says="The shares agree with each other now, but they are divided by all steps, padding included. The whole batch's loss is a mean over the steps that are none.",
+    says="Any number of micro-batches now gives the same gradient, but the sum is divided by all steps, padding included. The whole batch's loss is a mean over the steps that are not padding.",
 )
 def recognise_all_steps(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "sum over all steps"
@@ -157,14 +159,14 @@ def recognise_all_steps(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "first_step_only",
-    says="Equally many steps in each micro-batch, because the rest is thrown away. The chunk's later steps are targets too.",
+    says="The micro-batches have equal numbers of steps, but only because the other steps are discarded. The chunk's later steps are targets too.",
 )
 def recognise_truncation(evidence: Mapping[str, Any]) -> bool:
     return evidence[FORMULA] == "first steps only"
 
 
 def unequal_batch(rng: Rng, size: int) -> Batch:
-    """A batch whose frames have 1 to 4 steps, in the order of their number, both ends present."""
+    """A batch whose frames have 1 to 4 steps, sorted by that number, with both 1 and 4 present."""
     batch = random_batch(rng, size)
     length = rng.integers(1, HORIZON + 1, size).sort().values
     length[0], length[-1] = 1, HORIZON
@@ -172,12 +174,12 @@ def unequal_batch(rng: Rng, size: int) -> Batch:
 
 
 def rows(batch: Batch, index: Tensor) -> Batch:
-    """Some frames of a batch."""
+    """The frames of a batch at the given indices."""
     return {name: values[index] for name, values in batch.items()}
 
 
 def reference(batch: Batch, seed: int) -> tuple[float, Tensor]:
-    """Loss and gradient, in one vector, of one backward on the whole batch in float64."""
+    """Loss and gradient (one vector) of one backward pass on the whole batch in float64."""
     policy = Policy.from_base(seed=seed).double()
     loss = policy(**as_double(batch)).loss
     loss.backward()
@@ -185,7 +187,7 @@ def reference(batch: Batch, seed: int) -> tuple[float, Tensor]:
 
 
 def apart(gradients: Mapping[str, Tensor], wanted: Tensor) -> float:
-    """The relative distance of two gradients; infinite where a parameter has none."""
+    """The relative distance of two gradients; infinite where a parameter has no gradient."""
     found = (
         torch.cat([gradients[name].double().flatten() for name in sorted(gradients)]) if gradients else torch.zeros(0)
     )
@@ -193,7 +195,7 @@ def apart(gradients: Mapping[str, Tensor], wanted: Tensor) -> float:
 
 
 def formula(measured: float, wanted: float, window: list[Batch], seed: int) -> str:
-    """Which way of adding up explains the loss of a window, where it is not the wanted one."""
+    """Which way of combining the micro-batches explains the measured loss of a window."""
     if abs(measured - wanted) <= CLOSE * abs(wanted):
         return "mean over all steps that count"
     policy = Policy.from_base(seed=seed).double()
@@ -224,5 +226,5 @@ def formula(measured: float, wanted: float, window: list[Batch], seed: int) -> s
 
 
 def as_double(batch: Batch) -> Batch:
-    """Floating values in float64."""
+    """The batch with its floating-point values in float64."""
     return {name: values.double() if values.is_floating_point() else values for name, values in batch.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import Batch, batches, demonstrations
 
@@ -15,7 +15,7 @@ SEED, PARTS = 3, 4
 
 
 def figures(out: Path) -> None:
-    """How much one step of a frame's chunk counts in the update, by how many steps the frame has."""
+    """The weight of one step of a frame's chunk in the update, by the frame's number of steps."""
     torch.set_num_threads(1)
     batch = next(batches(demonstrations(32, seed=SEED), 32, steps=1, seed=SEED))
     figure, axes = new_figure(
@@ -23,7 +23,7 @@ def figures(out: Path) -> None:
         "frame, in the order of their number of steps",
         "weight × steps in the batch",
     )
-    for offset, (name, module) in zip((-0.2, 0.2), broken_and_mended(find("53")).items(), strict=True):
+    for offset, (name, module) in zip((-0.2, 0.2), broken_and_fixed(find("53")).items(), strict=True):
         weights = _weights(module, module.split(batch, PARTS))
         places = [index + offset for index in range(len(weights))]
         axes.bar(places, weights, width=0.4, color=COLOURS[name], label=name)
@@ -32,7 +32,7 @@ def figures(out: Path) -> None:
 
 
 def _weights(module: Any, window: list[Batch]) -> list[float]:
-    """Each frame's weight of a step: what the loop multiplies the micro-batch's mean by, divided by its steps."""
+    """The weight of a step of each frame: the factor of its micro-batch's mean, divided by the micro-batch's steps."""
     total = sum(int(module.steps_of(micro_batch).sum()) for micro_batch in window)
     weights = []
     for micro_batch in window:
@@ -43,7 +43,7 @@ def _weights(module: Any, window: list[Batch]) -> list[float]:
 
 
 class _ConstantLoss:
-    """Stands for a policy whose error is 1 at every step, so that its mean loss is 1."""
+    """Replaces a policy; its error is 1 at every step, so its mean loss is 1."""
 
     loss = torch.tensor(1.0)
 

@@ -1,15 +1,15 @@
-"""Training with accumulated gradients: an update of 32 frames on a machine that holds eight.
+"""Training with accumulated gradients: an update from 32 frames on a machine whose memory holds eight.
 
     batch (32 frames) ── split ── micro-batches ── forward, backward, one after another ── .grad adds up ── one update
 
-A frame's target is a chunk of up to four steps. Near the end of an episode there are fewer: the rest is padding, and no
-loss counts it.
+A frame's target is a chunk of up to four steps. Near the end of an episode there are fewer steps: the rest of the chunk
+is padding and does not count in the loss.
 
 Notable choices
-- The update is that of the whole batch. How many micro-batches it is made in is a matter of memory, and changes nothing
-  but the order in which numbers are added.
-- Frames with alike many steps go into one micro-batch, as length grouping does it for sentences: little of a
-  micro-batch is padding then.
+- The update is that of the whole batch. The number of micro-batches depends on the available memory, and changes only
+  the order in which numbers are added.
+- Frames with similar numbers of steps go into one micro-batch, as in length grouping for sentences, so that a
+  micro-batch contains little padding.
 - Gradients are clipped once, when they are complete.
 """
 
@@ -27,7 +27,7 @@ MAX_GRADIENT_NORM = 1.0
 
 
 def training_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, micro_batches: int) -> float:
-    """One update from a batch, in so many micro-batches; returns the batch's loss."""
+    """One update from a batch that is processed in `micro_batches` parts; returns the batch's loss."""
     optimizer.zero_grad()
     loss = accumulate(policy, split(batch, micro_batches))
     nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
@@ -38,7 +38,7 @@ def training_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch
 def accumulate(policy: Policy, window: Sequence[Batch]) -> float:
     """Add the gradient of the window's loss to `.grad`, one micro-batch in memory at a time; returns that loss.
 
-    The window's loss is the policy's loss of all its frames in one batch.
+    The window's loss is the policy's loss for all of its frames in one batch.
     """
     total = 0.0
     for micro_batch in window:
@@ -55,7 +55,7 @@ def loss_share(policy: Policy, micro_batch: Batch, window: Sequence[Batch]) -> t
 
 
 def split(batch: Batch, parts: int) -> list[Batch]:
-    """The batch's frames in `parts` micro-batches, alike many steps together; every frame once."""
+    """The batch's frames in `parts` micro-batches, sorted by their number of steps; every frame once."""
     order = steps_of(batch).argsort(stable=True)
     return [{name: values[rows] for name, values in batch.items()} for rows in order.chunk(parts)]
 
@@ -66,10 +66,10 @@ def steps_of(batch: Batch) -> torch.Tensor:
 
 
 def build_policy(seed: int) -> Policy:
-    """The pretrained base with a fresh regression head."""
+    """The pretrained base with a newly initialised regression head."""
     return Policy.from_base(seed=seed)
 
 
 def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
-    """AdamW over everything."""
+    """AdamW over the whole policy."""
     return torch.optim.AdamW(policy.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01)

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's loop. Runs beside the learner's code, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD_OUT_SEED = 54
 
 
 def accumulated(learner: Any, window: list[Batch], seed: int, double: bool = True) -> dict[str, Any]:
-    """Loss and gradients of a fresh policy, accumulated over the window's micro-batches; in float64 if `double`."""
+    """Loss and gradients of a new policy, accumulated over the window's micro-batches; in float64 if `double`."""
     policy = learner.policy.build_policy(seed)
     if double:
         policy, window = policy.double(), [_as_double(batch) for batch in window]
@@ -27,7 +27,7 @@ def accumulated(learner: Any, window: list[Batch], seed: int, double: bool = Tru
 
 
 def split_up(learner: Any, batch: Batch, parts: int) -> list[Batch]:
-    """The micro-batches that the loop makes of a batch."""
+    """The micro-batches that the learner's `split` makes from a batch."""
     return learner.policy.split(batch, parts)
 
 
@@ -40,25 +40,25 @@ def updated(learner: Any, batch: Batch, parts: int, seed: int) -> dict[str, Any]
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    """The chunk that a newly built policy predicts in evaluation mode, (B, H, 3)."""
     return learner.policy.build_policy(seed).eval().predict(batch)
 
 
 def training(learner: Any, seed: int, steps: int, parts: int) -> dict[str, Tensor]:
-    """A short training in `parts` micro-batches: every step's loss, and the loss on frames never seen."""
+    """A short training with `parts` micro-batches: every step's loss, and the loss on held-out frames."""
     policy, losses = _train(learner, seed, steps, parts)
     return {"losses": torch.tensor(losses), "held_out": _held_out_loss(policy)}
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a policy, a batch, and the loop's own loss of a part of it."""
+    """debugkit.check()'s arguments: a policy, a batch, and the learner's loss for a part of it."""
     whole = next(batches(demonstrations(BATCH_SIZE, seed=3), BATCH_SIZE, steps=1, seed=3))
     order = (~whole["action_is_pad"]).sum(dim=1).argsort(stable=True)
     whole = {name: values[order] for name, values in whole.items()}
     parts = [{name: values[rows] for name, values in whole.items()} for rows in torch.arange(BATCH_SIZE).chunk(4)]
 
     def loss_fn(policy: nn.Module, part: Batch) -> Tensor:
-        """Four times the loop's share of this part, because the rule divides by four; the whole as it is."""
+        """Four times the learner's share for a part, because the rule divides by four; unscaled for the whole batch."""
         if len(part["state"]) == BATCH_SIZE:
             return learner.policy.loss_share(policy, part, [part])
         return 4 * learner.policy.loss_share(policy, part, parts)
@@ -72,9 +72,9 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """One update in 1, 2, 4 and 8 pieces, and what comes of sixty in 1 and in 4: what `lab run 53` shows."""
+    """One update with 1, 2, 4 and 8 micro-batches, and the result of sixty with 1 and 4: what `lab run 53` shows."""
     batch = next(batches(demonstrations(BATCH_SIZE, seed=3), BATCH_SIZE, steps=1, seed=3))
-    print(f"One update from {BATCH_SIZE} frames, in so many micro-batches\n")
+    print(f"One update from {BATCH_SIZE} frames, in 1 to 8 micro-batches\n")
     print("  micro-batches     loss   gradient norm")
     for parts in (1, 2, 4, 8):
         policy = learner.policy.build_policy(3)

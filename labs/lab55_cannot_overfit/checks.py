@@ -1,6 +1,7 @@
-"""What must hold of a head for recorded actions. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a head that predicts recorded actions. Runs in the grader's process, without the learner's code.
 
-Asked is what the robot needs, in metres and in the gripper's units. How the head gets there, with which bound or none, is the learner's.
+The checks test what the robot needs, in metres and in the gripper's units. The learner decides how the head provides it,
+with which bound or with none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from labs.invariants import (
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
     random_batch,
+    random_padding,
 )
 
 WIDTH = 64
@@ -32,8 +34,8 @@ LEARNING_RATE, STEPS = 2e-3, 160
 
 @check(
     kind="behaviour",
-    title="The head can say every action",
-    property="Trained alone, on features that tell six chunks apart, the head must come within 1 cm of every movement and within 0.2 of every grip.",
+    title="The head can predict every action",
+    property="Trained alone on six features with one chunk each, the head must come within 1 cm of every movement and within 0.2 of every gripper command.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_every_action_is_within_reach(submission: Submission, rng: Rng) -> None:
@@ -44,24 +46,23 @@ def test_every_action_is_within_reach(submission: Submission, rng: Rng) -> None:
         expect(seen["action"], "the actions").has_shape(*action.shape)
         error = (seen["action"] - action).abs()
         expect(seen["loss_for_other_grips"] - seen["loss"], "what the wrong grips would cost")
-        expect(error[..., 2].max(), "how far a grip is from the demonstrated one").below(0.2)
-        expect(error[..., :2].max(), "how far a movement is from the demonstrated one, metres").below(0.01)
+        expect(error[..., 2].max(), "the largest error of a gripper command").below(0.2)
+        expect(error[..., :2].max(), "the largest error of a movement in metres").below(0.01)
 
 
 @check(
     kind="behaviour",
     title="Every dimension counts in the loss",
-    property="Another demonstrated x, y or grip must each change the training loss; padded steps must not.",
+    property="A different demonstrated x, y or gripper command must each change the training loss; different padded steps must not.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_every_dimension_counts(submission: Submission, rng: Rng) -> None:
-    batch, length = random_batch(rng, 5), rng.integers(1, HORIZON, 5)
-    batch["action_is_pad"] = torch.arange(HORIZON)[None] >= length[:, None]
+    batch = {**random_batch(rng, 5), "action_is_pad": random_padding(rng, 5, longest=HORIZON - 1)}
     others = [batch["action"] * (1 - 2 * torch.eye(3)[dimension]) for dimension in range(3)]
     padded = batch["action"] + rng.normal(5, HORIZON, 3) * batch["action_is_pad"][..., None]
     seen = submission.observe("losses", batch=batch, others=[*others, padded], seed=rng.seed())
-    for name, loss in zip(("x", "y", "grip"), seen[1:4], strict=True):
-        expect(loss, f"the loss for another {name}").differs_from(seen[0], rtol=1e-3)
+    for name, loss in zip(("x", "y", "gripper command"), seen[1:4], strict=True):
+        expect(loss, f"the loss for a different {name}").differs_from(seen[0], rtol=1e-3)
     expect(seen[4], "the loss with other padded steps").close_to(seen[0])
 
 
@@ -77,7 +78,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="In evaluation a frame does not depend on its neighbours",
+    title="In evaluation a frame does not depend on the rest of the batch",
     property="The action predicted for a frame must be the same whatever else is in the batch.",
     instrument="debugkit.check(policy, batch, select=['DK305'])",
 )
@@ -101,13 +102,15 @@ def test_one_batch_is_learnt(submission: Submission, seed: int) -> None:
 @check(
     kind="outcome",
     title="The robot closes its gripper",
-    property=f"After a short fine-tuning the gripper must have closed in some of {EPISODES} episodes: at most {NEVER_CLOSED_BAR:.0%} may end without.",
+    property=f"After a short fine-tuning, at most {NEVER_CLOSED_BAR:.0%} of {EPISODES} episodes may end without the gripper ever closing.",
     instrument="lab run 55",
 )
 def test_gripper_closes(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
-    expect(result["never_closed"], "the list of episodes without a grip").has_shape(EPISODES)
-    expect(result["never_closed"].double().mean(), "the share of episodes without a grip").at_most(NEVER_CLOSED_BAR)
+    expect(result["never_closed"], "the results per episode").has_shape(EPISODES)
+    expect(
+        result["never_closed"].double().mean(), "the fraction of episodes in which the gripper never closed"
+    ).at_most(NEVER_CLOSED_BAR)
 
 
 REACH = "test_every_action_is_within_reach"
@@ -115,7 +118,7 @@ REACH = "test_every_action_is_within_reach"
 
 @wrong_fix(
     "more_steps",
-    says="The loss is flat long before the last step: more of them go nowhere, since nothing that this head can say is nearer to the target.",
+    says="The loss is flat long before the last step. More steps do not help, since this head cannot predict anything closer to the target.",
 )
 def recognise_more_steps(evidence: Mapping[str, Any]) -> bool:
     return out_of_reach(evidence) and evidence[f"{REACH}/settings"]["steps"] > 1.5 * STEPS
@@ -123,7 +126,7 @@ def recognise_more_steps(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "higher_learning_rate",
-    says="A higher rate arrives at the same wall earlier. That the loss is flat, and not slow, rules the learning rate out.",
+    says="A higher learning rate reaches the same limit earlier. The loss is flat, not slow, which rules out the learning rate.",
 )
 def recognise_learning_rate(evidence: Mapping[str, Any]) -> bool:
     return out_of_reach(evidence) and evidence[f"{REACH}/settings"]["learning_rate"] > 3 * LEARNING_RATE
@@ -131,7 +134,7 @@ def recognise_learning_rate(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "clipped_targets",
-    says="The loss falls because it is asked for less: the targets are clipped to what the head can say. It learns by heart to keep the gripper open.",
+    says="The loss falls because the targets were made easier: they are clipped to the head's range. The policy now learns to keep the gripper open.",
 )
 def recognise_clipped_targets(evidence: Mapping[str, Any]) -> bool:
     return out_of_reach(evidence) and evidence["reach"]["loss"] < 0.1
@@ -139,19 +142,19 @@ def recognise_clipped_targets(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "no_gripper",
-    says="What is left out of the loss is not learnt. The gripper now says anything, and the movements still stop at the wall they stopped at.",
+    says="What is left out of the loss is not learnt. The gripper command is now arbitrary, and the movements are still limited as before.",
 )
 def recognise_no_gripper(evidence: Mapping[str, Any]) -> bool:
     return bool(abs(evidence[f"{REACH}/what the wrong grips would cost"]) < 1e-6)
 
 
 def out_of_reach(evidence: Mapping[str, Any]) -> bool:
-    """Whether the head could not say what it was taught."""
+    """Whether the head could not predict the actions it was trained on."""
     return evidence[REACH]["outcome"] == "failed"
 
 
 def extreme_actions(rng: Rng, count: int) -> Tensor:
-    """Chunks (B, H, 3) of movements in the whole range, the largest included, half of them closing."""
+    """Chunks (B, H, 3) of movements over the whole range, including the largest; half of the chunks close the gripper."""
     move = rng.uniform(count, HORIZON, 2, low=-LARGEST_MOVE, high=LARGEST_MOVE)
     move[0], move[1] = LARGEST_MOVE, -LARGEST_MOVE
     grip = torch.where(rng.permutation(count) % 2 == 0, 1.0, -1.0)[:, None, None].expand(-1, HORIZON, 1)

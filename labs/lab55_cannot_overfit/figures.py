@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.tabletop import Tabletop, expert_action
@@ -18,9 +18,9 @@ PERSONS_SPEED = 1 / 3
 
 
 def figures(out: Path) -> None:
-    """The losses of both; and where the normalised targets lie, beside what the head can say."""
+    """The losses of both, and the normalised targets compared with the head's range."""
     torch.set_num_threads(1)
-    modules = broken_and_mended(find("55"))
+    modules = broken_and_fixed(find("55"))
     batch = next(batches(demonstrations(2 * BATCH_SIZE, SEED), BATCH_SIZE, steps=1, seed=SEED))
     figure, axes = new_figure("Sixteen frames by heart", "step", "loss (log scale)")
     for name, module in modules.items():
@@ -42,7 +42,7 @@ def _draw_targets(path: Path, module: object) -> None:
     figure, axes = new_figure("Targets of 4,000 frames, and what a tanh can say", "standard deviations", "frames")
     axes.axvspan(-1, 1, color=REFERENCE, alpha=0.4, linewidth=0)
     bins = np.linspace(-4.2, 4.2, 57)
-    axes.hist(targets[:, 0], bins=bins, color=COLOURS["mended"], alpha=0.8, label="movement along x")
+    axes.hist(targets[:, 0], bins=bins, color=COLOURS["fixed"], alpha=0.8, label="movement along x")
     axes.hist(targets[:, 2], bins=bins, color=BROKEN, alpha=0.8, label="gripper")
     axes.annotate("tanh", (0, axes.get_ylim()[1]), ha="center", va="top", size=9)
     axes.annotate("close", (3.43, 1100), ha="center", va="bottom", size=9)

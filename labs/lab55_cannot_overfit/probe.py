@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HEAD_STEPS = 250
 
 
 def reach(learner: Any, feature: Tensor, action: Tensor, seed: int) -> dict[str, Any]:
-    """How near the head comes to actions (B, H, 3) when it alone is trained, on features (B, D) that tell them apart.
+    """The actions that the head predicts after it alone was trained on `feature` (B, D) to predict `action` (B, H, 3).
 
-    Also the loss at the end, and the loss if the gripper's targets were the other way round.
+    Also the final loss, and the loss if the gripper's targets were inverted.
     """
     policy = learner.policy.RecordedPolicy.from_base(seed=seed)
     is_pad = torch.zeros(action.shape[:2], dtype=torch.bool)
@@ -38,7 +38,7 @@ def reach(learner: Any, feature: Tensor, action: Tensor, seed: int) -> dict[str,
 
 
 def settings(learner: Any) -> dict[str, float]:
-    """The learning rate and the steps that the learner's file names."""
+    """The learning rate and the number of steps that the learner's file sets."""
     return {
         "learning_rate": float(getattr(learner.policy, "LEARNING_RATE", 0.0)),
         "steps": float(getattr(learner.policy, "STEPS", 0)),
@@ -46,38 +46,38 @@ def settings(learner: Any) -> dict[str, float]:
 
 
 def losses(learner: Any, batch: dict[str, Tensor], others: list[Tensor], seed: int) -> list[float]:
-    """The training loss of a fresh policy on `batch`, and with each of `others` as its actions."""
+    """The training loss of a newly built policy on `batch`, and on `batch` with each of `others` as its actions."""
     policy = learner.policy.RecordedPolicy.from_base(seed=seed).eval()
     with torch.no_grad():
         return [float(policy(**{**batch, "action": action}).loss) for action in (batch["action"], *others)]
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    """The chunk that a newly built policy predicts in evaluation mode, (B, H, 3)."""
     return learner.policy.RecordedPolicy.from_base(seed=seed).eval().predict(batch)
 
 
 def by_heart(learner: Any, seed: int) -> dict[str, Tensor]:
-    """Actions (B, H, 3) that the policy gives for one batch after learning it by heart, and the demonstrated ones."""
+    """The actions (B, H, 3) predicted for one batch after learning it by heart, and the demonstrated ones."""
     policy, batch = learner.policy.RecordedPolicy.from_base(seed=seed), _batch(seed)
     learner.policy.learn_by_heart(policy, batch, seed=seed)
     return {"predicted": policy.predict(batch), "action": batch["action"], "action_is_pad": batch["action_is_pad"]}
 
 
 def trained_rollout(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
-    """Fine-tune from the base and run closed-loop episodes: which succeeded, and which ever closed the gripper."""
+    """Fine-tune from the base and run closed-loop episodes: which succeeded, and which never closed the gripper."""
     return _rollout(learner, seed, episodes)
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh policy and a batch; a budget that leaves room for training a copy."""
+    """debugkit.check()'s arguments: a newly built policy, a batch, and a budget large enough to train a copy."""
     policy = learner.policy.RecordedPolicy.from_base(seed=0)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=2e-3)
     return {"model": policy, "batch": _batch(SEED), "optimizer": optimizer, "budget": 120}
 
 
 def symptom(learner: Any) -> None:
-    """Learns sixteen frames by heart, then fine-tunes and lets the arm move: what `lab run 55` shows."""
+    """Learn sixteen frames by heart, then fine-tune and run episodes: what `lab run 55` shows."""
     policy, batch = learner.policy.RecordedPolicy.from_base(seed=SEED), _batch(SEED)
     print(f"Learning {BATCH_SIZE} frames by heart", flush=True)
     curve = learner.policy.learn_by_heart(policy, batch, seed=SEED)
@@ -86,7 +86,7 @@ def symptom(learner: Any) -> None:
     print("  loss " + "".join(f"{curve[step]:8.4f}" for step in shown))
     predicted, target = policy.predict(batch)[:, 0], batch["action"][:, 0]
     closes = target[:, 2] > 0
-    print("\nAnd what it says for them then, the first action of each chunk")
+    print("\nPredictions for these frames afterwards, the first action of each chunk")
     print(f"  largest movement   expert {100 * target[:, :2].abs().max():5.1f} cm", end="")
     print(f"   policy {100 * predicted[:, :2].abs().max():5.1f} cm")
     print(f"  gripper, to close  expert {target[closes, 2].mean():+5.2f}", end="")

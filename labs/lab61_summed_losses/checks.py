@@ -1,6 +1,6 @@
-"""What must hold of an epoch that keeps averages. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for an epoch that keeps averages. Runs in the grader's process, without the learner's code.
 
-A leak is judged by what is alive, counted at the same phase of every tenth step: nodes of autograd graphs, and bytes of tensors.
+A leak is detected by counting what is alive at the same point of every tenth step: nodes of autograd graphs, and bytes of tensors.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ SHARE_LEFT = 0.9
 
 @check(
     kind="behaviour",
-    title="Graphs do not pile up",
-    property=f"Over {STEPS} steps the number of autograd nodes that are alive, and the bytes of live tensors, must stay what they were after ten.",
+    title="Graphs do not accumulate",
+    property=f"Over {STEPS} steps, the number of live autograd nodes and the bytes of live tensors must stay at their values after ten steps.",
     instrument="debugkit.watch(policy, optimizer)",
 )
 def test_graphs_do_not_pile_up(submission: Submission, rng: Rng) -> None:
     stream = [random_batch(rng, 2) for _ in range(3)]
     seen = submission.observe("graphs", batches=stream, steps=STEPS, seed=rng.seed())
-    expect(len(seen["nodes"]), "how often it was counted").equals(STEPS // 10)
+    expect(len(seen["nodes"]), "the number of counts").equals(STEPS // 10)
     first = seen["nodes"][0]
     expect(seen["nodes"], "the number of autograd nodes alive after each tenth step").between(
         0.5 * first, 1.5 * first + 50
     )
-    expect(seen["nodes"][-1] - first, "how many nodes more are alive after fifty steps than after ten,").at_most(50)
-    expect(seen["bytes"][-1] / seen["bytes"][0], "the bytes of live tensors, over those after ten steps,").below(1.1)
+    expect(seen["nodes"][-1] - first, "the growth in live nodes from step ten to step fifty").at_most(50)
+    expect(seen["bytes"][-1] / seen["bytes"][0], "the ratio of live tensor bytes, step fifty to step ten,").below(1.1)
 
 
 @check(
     kind="behaviour",
     title="Averages are over frames",
-    property="After each step the average loss must be the mean over all frames seen so far, also where batches differ in size.",
+    property="After each step the average loss must be the mean over all frames seen so far, even if batches differ in size.",
     instrument="lab run 61",
 )
 def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
@@ -56,13 +56,13 @@ def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The log changes nothing",
-    property="The weights after an epoch must be those of a loop that logs nothing, and the log must show all three averages.",
+    title="Logging does not affect training",
+    property="The weights after an epoch must be those of a loop without logging, and the log must contain all three averages.",
     instrument="debugkit.check(policy, batch)",
 )
 def test_log_changes_nothing(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("epoch", batches=uneven_batches(rng), seed=rng.seed())
-    expect(seen["apart"], "the largest difference of a weight from the loop without a log").below(1e-6)
+    expect(seen["apart"], "the largest difference of a weight from the loop without logging").below(1e-6)
     expect(sorted(seen["averages"]), "the names in the log").equals(["grip_accuracy", "loss", "movement_error"])
     expect(list(seen["averages"].values()), "the averages").finite()
 
@@ -85,7 +85,9 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 )
 def test_logged_loss_falls(submission: Submission, seed: int) -> None:
     seen = submission.observe("trained", seed=seed)
-    expect(seen["last"] / seen["first"], "the third epoch's average loss over the first one's").at_most(SHARE_LEFT)
+    expect(seen["last"] / seen["first"], "the third epoch's average loss, as a fraction of the first one's,").at_most(
+        SHARE_LEFT
+    )
 
 
 EPOCH = "test_averages_are_over_frames/epoch"
@@ -93,7 +95,7 @@ EPOCH = "test_averages_are_over_frames/epoch"
 
 @wrong_fix(
     "last_loss_only",
-    says="Memory is flat because nothing is summed any more: what the log calls an average is the last batch's loss.",
+    says="Memory is constant because nothing is summed any more: what the log calls an average is the last batch's loss.",
 )
 def recognise_last_loss(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[EPOCH]
@@ -102,7 +104,7 @@ def recognise_last_loss(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "mean_of_batches",
-    says="Memory is flat, and the average is now one over batches: a last batch of a single frame counts as much as a full one.",
+    says="Memory is constant, but the average is now over batches: a last batch with a single frame counts as much as a full one.",
 )
 def recognise_mean_of_batches(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[EPOCH]
@@ -111,7 +113,7 @@ def recognise_mean_of_batches(evidence: Mapping[str, Any]) -> bool:
 
 
 def flat(evidence: Mapping[str, Any]) -> bool:
-    """Whether the number of live nodes stayed."""
+    """Whether the number of live nodes stayed constant."""
     nodes = evidence["test_graphs_do_not_pile_up/graphs"]["nodes"]
     return bool(nodes[-1] <= nodes[0] + 50)
 

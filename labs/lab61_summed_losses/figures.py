@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
@@ -17,10 +17,10 @@ SEED, STEPS, BATCH_SIZE = 61, 50, 4
 
 
 def figures(out: Path) -> None:
-    """Nodes of autograd graphs that are alive after each step, of both."""
+    """The number of live autograd nodes after each step, for both."""
     torch.set_num_threads(1)
     figure, axes = new_figure("What is alive after each step", "step", "nodes of autograd graphs")
-    for name, module in broken_and_mended(find("61")).items():
+    for name, module in broken_and_fixed(find("61")).items():
         policy, counts = Policy.from_base(seed=SEED), []
         stream = batches(demonstrations(STEPS * BATCH_SIZE, SEED), BATCH_SIZE, steps=STEPS, seed=SEED)
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)

@@ -1,18 +1,18 @@
 """One epoch of fine-tuning, with averages for the log.
 
-What the log shows at the end of an epoch, and as a running value meanwhile, are averages over all frames seen:
+The log shows averages over all frames seen, as a running value during the epoch and at its end:
 
     batch ── policy(**batch).loss ── backward ── step
                      └── Meter ── averages of loss, movement error and grip accuracy
 
-What an epoch owes to the rest of the program
-- Averages are over frames, not over batches: the last batch of an epoch is often a short one.
-- Memory after the thousandth step is memory after the tenth. An epoch has as many steps as the data set wants.
-- The weights are those that a loop without any log would reach.
+What an epoch must guarantee
+- Averages are over frames, not over batches: the last batch of an epoch is often smaller.
+- Memory use is the same after the thousandth step as after the tenth, because an epoch can have any number of steps.
+- The weights are those that a loop without logging would reach.
 
 Notable choices
-- The loss is averaged as a tensor and read when the log is written. `item()` waits for the GPU, once a step.
-- Movement error and grip accuracy come from a prediction made for them, every tenth step, in evaluation mode.
+- The loss is averaged as a tensor and read only when the log is written: `item()` in every step would wait for the GPU.
+- Movement error and grip accuracy come from a separate prediction, every tenth step, in evaluation mode.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ OnStep = Callable[[int, dict[str, float]], None]
 
 
 class Meter:
-    """Averages of named quantities over the frames they were computed on."""
+    """Averages of named quantities over the frames on which they were computed."""
 
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
         self._frames: dict[str, int] = {}
 
     def update(self, values: Mapping[str, Tensor], frames: int) -> None:
-        """Count `values`, scalars, each the mean over `frames` frames."""
+        """Add `values`: scalars, each a mean over `frames` frames."""
         for name, value in values.items():
             self._totals[name] = self._totals.get(name, 0.0) + value * frames
             self._frames[name] = self._frames.get(name, 0) + frames
@@ -53,7 +53,7 @@ def train_epoch(
 ) -> dict[str, float]:
     """Train on each batch of `stream` once; returns the epoch's averages: loss, movement_error, grip_accuracy.
 
-    `on_step(step, averages so far)` is called after each update. Leaves the policy in evaluation mode.
+    `on_step(step, averages so far)` is called after each step. Leaves the policy in evaluation mode.
     """
     meter = Meter()
     for step, batch in enumerate(stream):
@@ -74,7 +74,7 @@ def train_epoch(
 
 @torch.no_grad()
 def metrics(policy: Policy, batch: Batch) -> dict[str, Tensor]:
-    """How far the first action of each chunk is from the demonstrated one: metres, and the share of right grips."""
+    """Errors of the first action of each chunk: the mean distance in metres, and the fraction of correct grips."""
     policy.eval()
     predicted, target = policy.predict(batch)[:, 0], batch["action"][:, 0]  # (B, A)
     return {

@@ -1,7 +1,7 @@
-"""What the grader and `lab run` ask of the learner's epoch. Runs beside the learner's code, in the sandboxed child.
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child.
 
-Counted are nodes of autograd graphs and bytes of tensors that are alive, never the memory of the process: an allocator
-that was generous before shows no rise for minutes.
+Counts the live nodes of autograd graphs and the bytes of live tensors, not the memory of the process: an allocator that
+holds free memory in reserve shows no rise for minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEED, STEPS, BATCH_SIZE, LOOK_EVERY = 61, 50, 4, 10
 
 
 def graphs(learner: Any, batches: list[dict[str, Tensor]], steps: int, seed: int) -> dict[str, list[int]]:
-    """Train for `steps`, and after every tenth: nodes of all graphs that are alive, and bytes of all tensors."""
+    """Train for `steps`; after every tenth step, count the nodes of live graphs and the bytes of live tensors."""
     policy = Policy.from_base(seed=seed)
     nodes, stored = [], []
 
@@ -38,9 +38,9 @@ def graphs(learner: Any, batches: list[dict[str, Tensor]], steps: int, seed: int
 
 
 def epoch(learner: Any, batches: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
-    """An epoch's averages, after it and after each step; every batch's loss; how far its weights end from plain ones.
+    """The averages at the end of an epoch and after each step, every batch's loss, and the effect of logging.
 
-    Plain weights are those of a loop that does the same and logs nothing.
+    `apart` is the largest difference of a weight from the same loop without logging.
     """
     policy, plain, losses = Policy.from_base(seed=seed), Policy.from_base(seed=seed), []
     handle = policy.register_forward_hook(lambda _, __, out: losses.append(_value(out)))
@@ -84,7 +84,7 @@ def trained(learner: Any, seed: int) -> dict[str, float]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit's arguments: a fresh policy, its optimizer, and twelve steps of the learner's epoch."""
+    """debugkit's arguments: a newly built policy, its optimizer, and twelve steps of the learner's epoch."""
     policy = Policy.from_base(seed=0)
     optimizer = _optimizer(policy)
 
@@ -95,7 +95,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains and counts what is alive after every tenth step: what `lab run 61` shows."""
+    """Train, and count live tensors and nodes after every tenth step: what `lab run 61` shows."""
     policy = Policy.from_base(seed=SEED)
     print(f"Fine-tuning, {STEPS} steps of {BATCH_SIZE} frames\n")
     print("  step   loss so far   tensors alive, MB   graph nodes alive", flush=True)
@@ -125,7 +125,7 @@ def _value(output: Any) -> float | None:
 
 @contextmanager
 def _counting_from_here() -> Iterator[None]:
-    """What is alive now is left out of the counts, and out of what makes them slow."""
+    """Exclude the objects that exist now from the counts, which also makes counting faster."""
     gc.collect()
     gc.freeze()
     try:
@@ -135,18 +135,18 @@ def _counting_from_here() -> Iterator[None]:
 
 
 def _live_tensors() -> list[Tensor]:
-    gc.collect()  # a cycle that nobody refers to is not alive
+    gc.collect()  # an unreachable cycle is not alive
     return [found for found in gc.get_objects() if issubclass(type(found), Tensor)]
 
 
 def _bytes(tensors: list[Tensor]) -> int:
-    """Of the storages that the tensors share among them, each counted once."""
+    """The bytes of the tensors' storages; a shared storage is counted once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 
 
 def _nodes(tensors: list[Tensor]) -> int:
-    """How many nodes of autograd graphs can be reached from the tensors."""
+    """The number of autograd nodes that can be reached from the tensors."""
     waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     seen = set(waiting)
     while waiting:

@@ -1,6 +1,6 @@
-"""What must hold of a validation. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a validation. Runs in the grader's process, without the learner's code.
 
-The reference is computed from the chunk that the policy predicts, which is asked for on its own, and the batch.
+The reference is computed from the batch and from the policy's prediction, which is observed separately.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import HORIZON, expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import expect_image_and_instruction_to_matter, padded_batch
 from labs.vla.normalization import TABLETOP_STD
 
 VALIDATIONS = 4
 HELD_OUT = 64
 LEARNT = 0.9
-"""Share of the first validation's loss that may be left at the last one."""
+"""The last validation's loss must be below this fraction of the first one's."""
 
 
 @check(
     kind="behaviour",
-    title="Nothing is recorded for a backward pass that never comes",
-    property="While it validates, the policy must keep nothing for a backward pass, and what it returns must not require a gradient.",
+    title="Validation records nothing for a backward pass",
+    property="During validation nothing must be kept for a backward pass, and the result must not require a gradient.",
     instrument="debugkit.watch(policy, optimizer, select=['DK603'])",
 )
 def test_validation_records_no_graph(submission: Submission, rng: Rng) -> None:
@@ -43,8 +43,8 @@ def test_validation_records_no_graph(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="The numbers are those of all held-out frames",
-    property="Loss and error must be those of every frame that was held out, in evaluation mode, with padded steps counted in neither.",
+    title="Loss and error cover all held-out frames",
+    property="Loss and error must be computed over every held-out frame, in evaluation mode, without padded steps.",
     instrument="lab run 62",
 )
 def test_numbers_equal_the_reference(submission: Submission, rng: Rng) -> None:
@@ -62,8 +62,8 @@ def test_numbers_equal_the_reference(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The policy is handed back as it was",
-    property="Every module's mode, every parameter and whether it trains, and torch's own switch for gradients must be what they were.",
+    title="The policy's state is restored",
+    property="After validation every module's mode, every parameter and its requires_grad, and torch's global gradient setting must be unchanged.",
     instrument="debugkit.check(policy, batch, select=['DK505', 'DK113'])",
 )
 def test_policy_is_handed_back(submission: Submission, rng: Rng) -> None:
@@ -71,10 +71,10 @@ def test_policy_is_handed_back(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("validation", batch=padded_batch(rng, sum(sizes)), sizes=sizes, seed=rng.seed())
     facts = {name: seen[name] for name in ("gradients_enabled", "frozen", "modes_changed")}
     expect(facts, "state after validating")
-    expect(seen["gradients_enabled"], "gradients are enabled after it,").is_true()
+    expect(seen["gradients_enabled"], "gradients are enabled after validation,").is_true()
     expect(seen["frozen"], "the list of parameters that no longer train").equals([])
-    expect(seen["modes_changed"], "the number of modules in another mode than before").equals(0)
-    expect(seen["changed"], "the list of tensors that validating changed").equals([])
+    expect(seen["modes_changed"], "the number of modules whose mode changed").equals(0)
+    expect(seen["changed"], "the list of tensors that validation changed").equals([])
 
 
 @check(
@@ -89,17 +89,17 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="A training with validations learns, and grows no heavier",
-    property=f"Over 40 steps there must be {VALIDATIONS} validations of {HELD_OUT} frames; nothing may be left behind by any, and the validation loss must fall.",
+    title="Training with validations learns, and its memory use does not grow",
+    property=f"Over 40 steps there must be {VALIDATIONS} validations of {HELD_OUT} frames. None may leave anything behind in memory, and the validation loss must fall.",
     instrument="lab run 62",
 )
 def test_training_learns_and_stays_light(submission: Submission, seed: int) -> None:
     run = submission.observe("trained_run", seed=seed)
     expect(run["left_bytes"], "the bytes left behind by each validation").equals([0] * VALIDATIONS)
     expect(run["frames"], "the frames of each validation").equals([HELD_OUT] * VALIDATIONS)
-    expect(run["training"], "the policy is in training mode after it,").is_true()
+    expect(run["training"], "the policy is in training mode afterwards,").is_true()
     first, *_, last = run["validation_losses"]
-    expect(last / first, "what is left of the validation loss").below(LEARNT)
+    expect(last / first, "the last validation loss as a fraction of the first").below(LEARNT)
 
 
 GRAPH = "test_validation_records_no_graph/"
@@ -108,7 +108,7 @@ STATE = "test_policy_is_handed_back/state after validating"
 
 @wrong_fix(
     "detached_outputs",
-    says="Nothing is left behind any more. But each batch still records its whole graph, and throws it away: for that moment a validation weighs as much as a training step.",
+    says="Nothing is left behind any more. But each batch still records its whole graph before it is discarded: a validation still needs as much memory as a training step.",
 )
 def recognise_detached(evidence: Mapping[str, Any]) -> bool:
     return (
@@ -119,7 +119,7 @@ def recognise_detached(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "loss_as_a_number",
-    says="The loss has let go of its graph. The errors hold the same graph, so not one byte of it is free.",
+    says="The loss no longer refers to its graph. The errors refer to the same graph, so none of it is freed.",
 )
 def recognise_half(evidence: Mapping[str, Any]) -> bool:
     return evidence[GRAPH + "the bytes left behind"] > 0 and evidence[GRAPH + "what still requires a gradient"] == [
@@ -129,7 +129,7 @@ def recognise_half(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "frozen_for_good",
-    says="No graph is recorded, because no parameter requires a gradient: in the next training step neither. Switch the recording off, not the parameters.",
+    says="No graph is recorded, because no parameter requires a gradient, and none will in the next training step either. Switch off the recording, not the parameters.",
 )
 def recognise_frozen(evidence: Mapping[str, Any]) -> bool:
     return bool(evidence[STATE]["frozen"])
@@ -137,7 +137,7 @@ def recognise_frozen(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "gradients_off_for_good",
-    says="This switches gradients off for the whole process, and nothing switches them on again: the next loss has no graph to go back through.",
+    says="This switches gradients off and never on again: the next training loss has no graph, and its backward pass fails.",
 )
 def recognise_off(evidence: Mapping[str, Any]) -> bool:
     return evidence[STATE]["gradients_enabled"] is False
@@ -145,21 +145,15 @@ def recognise_off(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "everything_trains_after",
-    says="No graph, but the policy comes back altered: every module is put into training mode, also those that were in evaluation mode on purpose.",
+    says="No graph is recorded, but the policy is changed: every module is put into training mode, including those that were in evaluation mode on purpose.",
 )
 def recognise_modes(evidence: Mapping[str, Any]) -> bool:
     return evidence[STATE]["modes_changed"] > 0 and not evidence[STATE]["frozen"]
 
 
 def reference(predicted: Tensor, batch: Mapping[str, Tensor]) -> tuple[float, Tensor]:
-    """The loss over all steps that are not padding, and the error of each in metres, (N, H), from predicted chunks."""
+    """The loss over all steps that are not padding, and the error of every step in metres, (N, H)."""
     off = predicted.double() - batch["action"]  # (N, H, 3), environment units
     scaled = off / torch.tensor(TABLETOP_STD, dtype=torch.float64)
     loss = F.smooth_l1_loss(scaled, torch.zeros_like(scaled), beta=0.1, reduction="none").mean(dim=-1)
     return float(loss[~batch["action_is_pad"]].mean()), off[..., :2].norm(dim=-1).float()
-
-
-def padded_batch(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A batch in which later steps may be padding, the first never."""
-    length = rng.integers(1, HORIZON + 1, size)
-    return {**random_batch(rng, size), "action_is_pad": torch.arange(HORIZON)[None] >= length[:, None]}

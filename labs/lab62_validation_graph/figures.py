@@ -9,19 +9,19 @@ from typing import Any
 import torch
 
 from labs.authoring.lab_module import load_module
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 
 MEGABYTE = 1e6
 
 
 def figures(out: Path) -> None:
-    """What is kept for a backward pass, batch by batch, through training and validations."""
+    """The bytes that each validation leaves behind, compared with those of one training step."""
     torch.set_num_threads(1)
     lab = find("62")
     probe = load_module(lab.folder / "probe.py")
     figure, axes = new_figure("Kept for a backward pass, in MB", "validation", "MB left behind")
-    for name, module in broken_and_mended(lab).items():
+    for name, module in broken_and_fixed(lab).items():
         learner: Any = SimpleNamespace(policy=module)
         _, _, seen = probe._train(learner, 62)
         axes.plot(range(1, len(seen) + 1), [left / MEGABYTE for _, left in seen], "o-", color=COLOURS[name], label=name)

@@ -1,17 +1,18 @@
-"""Fine-tuning with a look at held-out frames every few steps: the loss curve, and the error along the chunk.
+"""Fine-tuning with a validation on held-out frames every few steps: the loss curve, and the error along the chunk.
 
     train 10 steps ── validate ── train 10 steps ── validate ── …
                          │
                          └── Validation: loss, error of every held-out frame at every step of its chunk
 
 Notable choices
-- The policy is validated in evaluation mode, and is handed back as it was: parts that somebody had put into
-  evaluation mode on purpose stay there, and all others train on.
-- Nothing is to be learnt from a validation, so it needs far less memory than a training step, and leaves behind no
-  more than its numbers: whoever has room to train has room to validate.
-- Every validation is kept: the error along the chunk, over the course of a training, tells a policy that has not
+- The policy is validated in evaluation mode, and its modes are restored afterwards: parts that were in evaluation mode
+  on purpose stay in it, and all others return to training mode.
+- Nothing is learnt from a validation, so it needs far less memory than a training step and leaves only its numbers
+  behind: if training fits in memory, so does validation.
+- Every validation is kept: over the course of training, the error along the chunk distinguishes a policy that has not
   learnt yet from one that has learnt only the first step.
-- An error is a distance on the table in metres, of the movement alone. Padded steps count in neither number.
+- The error is a distance on the table in metres, for the movement only. Padded steps count neither in the loss nor in
+  the mean error.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ VALIDATE_EVERY = 10
 
 @dataclass
 class Validation:
-    """What the held-out frames said once: the mean loss, a scalar, and the error in metres of each step, (N, H)."""
+    """The result of one validation: the mean loss, a scalar, and the error of each step in metres, (N, H)."""
 
     loss: Tensor
     error: Tensor
@@ -47,14 +48,14 @@ class Validation:
 
 @dataclass
 class Run:
-    """A training and what was seen of it: the loss of every step, and every validation."""
+    """The record of a training run: the loss of every step, and every validation."""
 
     losses: list[float] = field(default_factory=list)
     validations: list[Validation] = field(default_factory=list)
 
 
 class ChunkPolicy(Policy):
-    """The base policy, which can also say what it would do and what that costs in one pass."""
+    """The base policy with a method that returns the predicted actions and their losses from one pass."""
 
     def act_and_score(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The predicted chunk (B, H, A) in environment units, and the loss of each of its steps, (B, H)."""
@@ -66,7 +67,7 @@ class ChunkPolicy(Policy):
 
 
 def validate(policy: ChunkPolicy, held_out: Iterable[Batch]) -> Validation:
-    """Loss and error on held-out batches. Every module's mode, training or evaluation, is what it was before."""
+    """Loss and error on held-out batches. Every module's mode, training or evaluation, is restored afterwards."""
     modes = {module: module.training for module in policy.modules()}
     policy.eval()
     losses, errors, valid = [], [], []
@@ -82,7 +83,7 @@ def validate(policy: ChunkPolicy, held_out: Iterable[Batch]) -> Validation:
 
 
 def build_policy(seed: int) -> ChunkPolicy:
-    """The pretrained base with a fresh head drawn from `seed`."""
+    """The pretrained base with a new head initialised from `seed`."""
     return ChunkPolicy.from_base(seed=seed)
 
 

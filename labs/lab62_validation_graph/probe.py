@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TRAINING_STEPS = 40
 
 
 def validation(learner: Any, batch: dict[str, Tensor], sizes: list[int], seed: int) -> dict[str, Any]:
-    """Validate a policy on `batch`, cut into batches of these sizes, with its vision tower in evaluation mode.
+    """Validate a policy on `batch`, cut into batches of `sizes`, with its vision tower in evaluation mode.
 
-    The three fields of what comes back, what they need a gradient for, the bytes kept for a backward pass (the most at
-    once, and what is left while the result is held), and what state the policy and torch are left in.
+    Returns the three fields of the result, which of them require a gradient, the bytes kept for a backward pass (the
+    peak, and the rest while the result is held), and the state of the policy and of torch afterwards.
     """
     policy = learner.policy.build_policy(seed)
     policy.train()
@@ -53,12 +53,12 @@ def training_bytes(learner: Any, batch: dict[str, Tensor], seed: int) -> int:
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    """The chunk that a newly built policy predicts in evaluation mode, (B, H, 3)."""
     return learner.policy.build_policy(seed).eval().predict(batch)
 
 
 def trained_run(learner: Any, seed: int) -> dict[str, Any]:
-    """A short training by the learner's own loop: its losses, its validations, and what each of those left behind."""
+    """A short training with the learner's loop: its losses, its validations, and the bytes that each left behind."""
     policy, run, seen = _train(learner, seed)
     return {
         "losses": run.losses,
@@ -70,7 +70,7 @@ def trained_run(learner: Any, seed: int) -> dict[str, Any]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit's arguments: a fresh policy, a batch, and the learner's own loop for a few steps."""
+    """debugkit's arguments: a newly built policy, a batch, and a few steps of the learner's loop."""
     policy = learner.policy.build_policy(0)
     held_out = list(batches(demonstrations(2 * BATCH_SIZE, seed=63), BATCH_SIZE, steps=2, seed=63))
     frames = demonstrations(20 * BATCH_SIZE, seed=62)
@@ -82,7 +82,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains, validates every ten steps and says what either keeps in memory: what `lab run 62` shows."""
+    """Train, validate every ten steps, and print what each keeps in memory: what `lab run 62` shows."""
     batch = next(batches(demonstrations(BATCH_SIZE, seed=62), BATCH_SIZE, steps=1, seed=62))
     training = training_bytes(learner, batch, seed=0)
     print(f"Training on batches of {BATCH_SIZE}; every ten steps {HELD_OUT_BATCHES * BATCH_SIZE} held-out frames\n")
@@ -96,9 +96,9 @@ def symptom(learner: Any) -> None:
 
 
 class KeptForBackward:
-    """Bytes of the storages that autograd keeps for backward passes: `alive` now, `most` at once.
+    """Bytes of the storages that autograd keeps for backward passes: `alive` is the current value, `most` the peak.
 
-    Parameters are left out, they are there anyway. Each storage counts once, however many operations keep it.
+    Parameters are excluded, because they exist anyway. Each storage counts once, however many operations keep it.
     """
 
     def __init__(self, policy: nn.Module) -> None:
@@ -110,7 +110,7 @@ class KeptForBackward:
 
     @property
     def alive(self) -> int:
-        """Bytes that are kept at this moment."""
+        """The bytes that are kept now."""
         return sum(self._bytes.values())
 
     def __enter__(self) -> KeptForBackward:
@@ -121,7 +121,7 @@ class KeptForBackward:
         self._hooks.__exit__(*error)
 
     def _keep(self, tensor: Tensor) -> _Held:
-        # The tensor itself would refer to its own graph, and nothing would ever be freed.
+        # Keeping the tensor itself would keep its graph alive, so nothing would ever be freed.
         held = _Held(tensor.detach())
         storage = tensor.untyped_storage()
         key = storage.data_ptr()
@@ -144,7 +144,7 @@ class _Held:
 
 
 def _train(learner: Any, seed: int) -> tuple[Any, Any, list[tuple[int, int]]]:
-    """The policy, the learner's Run, and for each validation the bytes kept at most and left behind."""
+    """The policy, the learner's Run, and for each validation the peak of the bytes kept and the bytes left behind."""
     policy = learner.policy.build_policy(seed)
     count = HELD_OUT_BATCHES * BATCH_SIZE
     held_out = list(batches(demonstrations(count, seed + 400_000), BATCH_SIZE, HELD_OUT_BATCHES, seed))

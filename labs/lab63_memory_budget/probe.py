@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's step. Runs beside the learner's code, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from debugkit import Declare
-from debugkit.probes.storage import StorageCounter
+from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 from labs.vla.dataset import Batch, batches, demonstrations
 
 MIB = 2**20
@@ -18,7 +18,7 @@ BATCH_SIZE = 64
 
 
 class Memory(StorageCounter):
-    """A machine with so many bytes: every live storage counts, and what goes beyond is torch.OutOfMemoryError."""
+    """A simulated machine with `budget` bytes: counts every live storage; beyond, raises torch.OutOfMemoryError."""
 
     def __init__(self, policy: Any, batch: Batch, budget: float) -> None:
         super().__init__()
@@ -31,16 +31,16 @@ class Memory(StorageCounter):
         output = super().__torch_dispatch__(func, types, args, kwargs)
         if self.live > self.budget:
             asked = self.live
-            del output  # what did not fit was never there
-            raise torch.OutOfMemoryError(f"{asked / MIB:.1f} MiB were asked of {self.budget / MIB:.1f}")
+            del output  # a failed allocation leaves nothing behind
+            raise torch.OutOfMemoryError(f"{asked / MIB:.1f} MiB needed, {self.budget / MIB:.1f} MiB available")
         return output
 
 
 def step_within(learner: Any, batch: Batch, budget: float, seed: int) -> dict[str, Any]:
-    """One training step of a fresh policy in `budget` bytes.
+    """One training step of a newly built policy in `budget` bytes.
 
-    `forwards` has the frames of each forward and the bytes alive before it. `left` are the bytes that the step leaves
-    beyond parameters, gradients and the optimizer's state.
+    `forwards` holds, for each forward pass, its number of frames and the bytes alive before it. `left` is the number of
+    bytes that the step leaves beyond parameters, gradients and the optimizer's state.
     """
     policy = learner.policy.build_policy(seed)
     optimizer, memory = learner.policy.build_optimizer(policy), Memory(policy, batch, budget)
@@ -68,12 +68,12 @@ def parameters(learner: Any) -> dict[str, list[int]]:
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    """The chunk that a newly built policy predicts in evaluation mode, (B, H, 3)."""
     return learner.policy.build_policy(seed).eval().predict(batch)
 
 
 def losses_within(learner: Any, seed: int, steps: int, budget: float | None, batch_size: int) -> list[float]:
-    """Losses of a short training in `budget` bytes, or without one; it ends where the step runs out of memory."""
+    """Losses of a short training in `budget` bytes, or without a budget; ends when a step runs out of memory."""
     policy = learner.policy.build_policy(seed)
     optimizer, losses = learner.policy.build_optimizer(policy), []
     for batch in batches(demonstrations(steps * batch_size, seed), batch_size, steps, seed):
@@ -90,7 +90,7 @@ def losses_within(learner: Any, seed: int, steps: int, budget: float | None, bat
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: the policy, and of a batch what it ran on in the end; the whole if it never ran."""
+    """debugkit.check()'s arguments: the policy, and a batch of the size that ran in the end, or the whole batch."""
     policy, batch = learner.policy.build_policy(0), _batch()
     memory = Memory(policy, batch, BUDGET)
     largest = BATCH_SIZE
@@ -110,7 +110,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """One step in 12 MiB, and one of a quarter of the batch: what `lab run 63` shows."""
+    """One step in 12 MiB, and one with a quarter of the batch: what `lab run 63` shows."""
     batch = _batch()
     print(f"A machine with {BUDGET / MIB:.0f} MiB, and one training step of {BATCH_SIZE} frames\n")
     _tell(learner, batch)
@@ -137,7 +137,7 @@ def _batch() -> Batch:
 
 
 class _Forwards:
-    """Keeps the frames of each forward of the policy, and the bytes alive before it."""
+    """Records the number of frames of each forward pass of the policy, and the bytes alive before it."""
 
     def __init__(self, policy: Any, memory: Memory) -> None:
         self.policy, self.memory = policy, memory

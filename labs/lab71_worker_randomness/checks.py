@@ -1,7 +1,8 @@
-"""What must hold of a stream of rendered tables. Runs in the grader's process; judges, and never sees the code.
+"""What must hold for a stream of rendered tables. Runs in the grader's process, without the learner's code.
 
-Whether two items are the same table is read off the state and the actions, float32 that depend on all that was drawn but
-the lamp: a table under another lamp is no new table. Whether an item is a right demonstration is read off its pixels: the named block is found by its colour.
+Two items are the same table if their states and actions are equal: these float32 values depend on everything that was
+drawn except the lamp, and a table under another lamp is not a new table. Whether an item is a correct demonstration is
+determined from its pixels: the named block is found by its colour.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ HELD_OUT_BAR = 0.70
 
 @check(
     kind="behaviour",
-    title="No table comes twice",
-    property="Over several epochs, with two workers and with three, every item must be a table of its own.",
+    title="No table is repeated",
+    property="Over several epochs, with two workers and with three, every item must be a different table.",
     instrument="debugkit.check(policy, batch, dataloader=loader, select=['DK702'])",
 )
 def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
@@ -40,13 +41,13 @@ def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
         expect(seen["state"], "the arm's states").has_shape(EPOCHS * tables, 3)
         drawn = tables_of(seen)
         expect(repetitions(drawn.view(EPOCHS, tables, -1)), f"what repeats with {workers} workers")
-        expect(different(drawn), f"the number of different tables of {workers} workers").equals(EPOCHS * tables)
+        expect(different(drawn), f"the number of different tables with {workers} workers").equals(EPOCHS * tables)
 
 
 @check(
     kind="behaviour",
     title="A run can be repeated",
-    property="The same seed must give the same tables whatever other code has drawn; another seed must give others.",
+    property="The same seed must give the same tables, whatever other code has drawn; a different seed must give different tables.",
     instrument="debugkit.seed_everything(7)",
 )
 def test_run_is_repeatable(submission: Submission, rng: Rng) -> None:
@@ -57,13 +58,13 @@ def test_run_is_repeatable(submission: Submission, rng: Rng) -> None:
     other = submission.observe("epochs", seed=seed + 1, **asked)
     mine, others = tables_of(first), tables_of(other)
     shared = different(mine) + different(others) - different(torch.cat([mine, others]))
-    expect(shared, "the number of tables that another seed shares").equals(0)
+    expect(shared, "the number of tables shared with a different seed").equals(0)
 
 
 @check(
     kind="invariant",
     title="The workers render",
-    property="As many processes as were asked for must be at work while the batches come.",
+    property="While batches are read, the requested number of worker processes must be running.",
     instrument="multiprocessing.active_children()",
 )
 def test_workers_render(submission: Submission, rng: Rng) -> None:
@@ -76,8 +77,8 @@ def test_workers_render(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="Every item is a right demonstration",
-    property="The first action must go from the arm to the block that the instruction names, under a lamp of 0.9 to 1.1.",
+    title="Every item is a correct demonstration",
+    property="The first action must move the arm towards the block that the instruction names, and the lamp's brightness must be 0.9 to 1.1.",
     instrument="next(iter(build_loader(8, 0, 4)))",
 )
 def test_items_are_right_demonstrations(submission: Submission, rng: Rng) -> None:
@@ -90,7 +91,7 @@ def test_items_are_right_demonstrations(submission: Submission, rng: Rng) -> Non
     expect(lamp.std(), "the spread of the lamp's brightness").above(0.02)
     arm = batch["state"][:, :2].double().numpy()
     wanted = expert_action(arm, named_block(image, batch["input_ids"], lamp).numpy())
-    # The block's place is known to half a pixel along each axis.
+    # The block's position is known to half a pixel along each axis.
     expect(batch["action"][:, 0, :2].double(), "the first move").close_to(
         torch.from_numpy(wanted[:, :2]).double(), rtol=0, atol=1 / (IMAGE_SIZE - 1)
     )
@@ -108,16 +109,16 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="Nothing is learnt by heart",
-    property=f"After a short fine-tuning other tables must cost at most {GAP_BAR} more than the last ones trained on, "
-    f"and at most {HELD_OUT_BAR} at all.",
+    title="Nothing is memorised",
+    property=f"After a short fine-tuning the loss on other tables must be at most {GAP_BAR} above that of the last training steps, "
+    f"and at most {HELD_OUT_BAR}.",
     instrument="lab run 71",
 )
 def test_nothing_is_learnt_by_heart(submission: Submission, seed: int) -> None:
     result = submission.observe("fine_tuned", seed=seed)
     losses, held_out = result["losses"], float(result["held_out"])
     expect(losses, "the training losses").has_shape(48)
-    expect(held_out - float(losses[-LAST_STEPS:].mean()), "by how much other tables cost more").at_most(GAP_BAR)
+    expect(held_out - float(losses[-LAST_STEPS:].mean()), "the additional loss on other tables").at_most(GAP_BAR)
     expect(held_out, "the loss on other tables").at_most(HELD_OUT_BAR)
 
 
@@ -126,7 +127,7 @@ REPEATS = "test_no_table_comes_twice/what repeats with 2 workers"
 
 @wrong_fix(
     "persistent_workers",
-    says="The workers live on, so the second epoch continues where the first ended. But they still started as two copies of one generator: every table comes from both.",
+    says="The workers stay alive, so the second epoch continues where the first ended. But they still started with two copies of one generator: every table comes from both workers.",
 )
 def recognise_persistent_workers(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get(REPEATS)
@@ -135,7 +136,7 @@ def recognise_persistent_workers(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "seeded_without_the_epoch",
-    says="Within an epoch every table is its own now. But the seed is made of what is the same in each epoch, so epoch 1 is epoch 0 again, table by table.",
+    says="Within an epoch every table is now different. But the seed uses only values that are the same in every epoch, so epoch 1 repeats epoch 0, table by table.",
 )
 def recognise_epochs_alike(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get(REPEATS)
@@ -144,7 +145,7 @@ def recognise_epochs_alike(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "unseeded",
-    says="No table comes twice, and none ever comes again: the same seed gives another run each time. A run that went wrong can no longer be looked at.",
+    says="No table is repeated, but no run can be repeated either: the same seed gives different tables each time. A run that went wrong can no longer be reproduced.",
 )
 def recognise_unseeded(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get(REPEATS)
@@ -154,7 +155,7 @@ def recognise_unseeded(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "no_workers",
-    says="With one process there is one generator, and it does draw on. There are also no workers any more: the policy waits for every table to be rendered.",
+    says="With one process there is only one generator, and it does advance. But there are no workers any more: the policy waits for every table to be rendered.",
 )
 def recognise_no_workers(evidence: Mapping[str, Any]) -> bool:
     processes = evidence.get("test_workers_render/the number of worker processes at each batch")
@@ -162,17 +163,17 @@ def recognise_no_workers(evidence: Mapping[str, Any]) -> bool:
 
 
 def tables_of(seen: Mapping[str, Tensor]) -> Tensor:
-    """What tells tables apart, whatever the lamp: state and actions, (N, 3 + H * A)."""
+    """What distinguishes tables, independently of the lamp: state and actions, (N, 3 + H * A)."""
     return torch.cat([seen["state"], seen["action"].flatten(1)], dim=1)
 
 
 def different(rows: Tensor) -> int:
-    """How many different rows (N, K) has."""
+    """The number of different rows of (N, K)."""
     return len(torch.unique(rows.reshape(-1, rows.shape[-1]), dim=0))
 
 
 def repetitions(drawn: Tensor) -> dict[str, bool]:
-    """Whether rows of (E, N, K) come again in their own epoch, and whether in another."""
+    """Whether rows of (E, N, K) are repeated within an epoch, and whether they are repeated between epochs."""
     own = [different(epoch) for epoch in drawn]
     return {
         "within an epoch": min(own) < drawn.shape[1],
@@ -181,7 +182,7 @@ def repetitions(drawn: Tensor) -> dict[str, bool]:
 
 
 def named_block(image: Tensor, input_ids: Tensor, lamp: Tensor) -> Tensor:
-    """Where the block is whose colour the instruction (N, 8) names: metres (N, 2), from pixels (N, 3, 64, 64) in 0 … 1."""
+    """The position in metres (N, 2) of the block named by the instruction (N, 8), from pixels (N, 3, 64, 64) in 0 … 1."""
     where = []
     for pixels, words, brightness in zip(image, input_ids, lamp, strict=True):
         [colour] = [index for index, word in enumerate(COLOUR_IDS) if word in words]

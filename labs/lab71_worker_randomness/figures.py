@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import collate, demonstrations
 
@@ -14,19 +14,19 @@ SEED, TABLES, EPOCHS, HELD_OUT = 71, 64, 12, 256
 
 
 def figures(out: Path) -> None:
-    """Where the arm stood in every table of the run, and the loss in training and on other tables."""
+    """The arm's position in every table of the run, and the loss in training and on other tables."""
     torch.set_num_threads(1)
     place_figure, place_axes = new_figure("Where the arm stood, in all 768 tables of the run", "x, metres", "y, metres")
     loss_figure, loss_axes = new_figure("Training loss, and the loss on other tables (dots)", "step", "loss")
     other = collate(demonstrations(HELD_OUT, seed=500_000 + SEED), range(HELD_OUT))
-    modules = broken_and_mended(find("71"))
-    for name in reversed(modules):  # the few dots go on top of the many
+    modules = broken_and_fixed(find("71"))
+    for name in reversed(modules):  # draw the few dots on top of the many
         module = modules[name]
         loader = module.build_loader(TABLES, SEED, 16)
         seen = list(module.stream(loader, EPOCHS))
         arm = torch.cat([batch["state"][:, :2] for batch in seen]).unique(dim=0)
         tables = torch.cat([torch.cat([batch["state"], batch["action"].flatten(1)], dim=1) for batch in seen])
-        size, alpha = (3, 0.55) if name == "mended" else (6, 1.0)
+        size, alpha = (3, 0.55) if name == "fixed" else (6, 1.0)
         label = f"{name}: {len(tables.unique(dim=0))} different"
         place_axes.plot(*arm.T.tolist(), "o", ms=size, mew=0, color=COLOURS[name], alpha=alpha, label=label)
         policy = module.build_policy(SEED)

@@ -1,6 +1,6 @@
-"""What the grader and `lab run` ask of the learner's loader. Runs beside the learner's code, in the sandboxed child.
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child.
 
-The loader's workers are real processes: forks of that child, in its sandbox.
+The loader's workers are real processes: forks of that child, in the same sandbox.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ HELD_OUT = 256
 def epochs(
     learner: Any, tables: int, epochs: int, batch_size: int, workers: int, seed: int, outside: int = 0
 ) -> dict[str, Tensor]:
-    """What `epochs` epochs of one loader hold, item by item in order: the columns of a batch, each (E * tables, …).
+    """All items of `epochs` epochs of one loader, in order: the columns of a batch, each (E * tables, …).
 
-    `processes` (E * batches,) is how many child processes lived while each batch was in hand. `outside` seeds the main
-    process's global generators, which belong to other code.
+    `processes` (E * batches,) is the number of live child processes at each batch. `outside` seeds the main process's
+    global generators, which the loader must not depend on.
     """
     for seed_outside in (torch.manual_seed, np.random.seed, random.seed):
         seed_outside(outside)
@@ -41,12 +41,12 @@ def epochs(
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
+    """The chunk that a newly built policy predicts in evaluation mode, (B, H, 3)."""
     return learner.policy.build_policy(seed).eval().predict(batch)
 
 
 def fine_tuned(learner: Any, seed: int) -> dict[str, Tensor]:
-    """Fine-tune the base: `losses` (steps,), and `held_out`, the loss on tables of no loader."""
+    """Fine-tune the base: `losses` (steps,), and `held_out`, the loss on tables from outside the loader."""
     policy = learner.policy.build_policy(seed)
     losses = learner.policy.fine_tune(policy, tables=TABLES, epochs=EPOCHS, seed=seed, batch_size=BATCH_SIZE)
     return {"losses": torch.tensor(losses), "held_out": _loss(policy, _other_tables(seed))}
@@ -64,8 +64,8 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains on the stream and holds the loss against other tables': what `lab run 71` shows."""
-    print(f"Fine-tuning on rendered tables: {EPOCHS} epochs of {TABLES}, two workers, none from a file\n")
+    """Train on the stream and compare the loss with that on other tables: what `lab run 71` shows."""
+    print(f"Fine-tuning on tables rendered on the fly: {EPOCHS} epochs of {TABLES} tables, two workers\n")
     policy = learner.policy.build_policy(71)
     losses = learner.policy.fine_tune(policy, tables=TABLES, epochs=EPOCHS, seed=71, batch_size=BATCH_SIZE)
     print("  epoch   loss")
@@ -73,11 +73,11 @@ def symptom(learner: Any) -> None:
     for epoch in (0, 3, 6, 9, EPOCHS - 1):
         mean = sum(losses[epoch * steps : (epoch + 1) * steps]) / steps
         print(f"  {epoch:5d}  {mean:5.3f}")
-    print(f"\n  {HELD_OUT} tables from elsewhere: {float(_loss(policy, _other_tables(71))):.3f}")
+    print(f"\n  loss on {HELD_OUT} other tables: {float(_loss(policy, _other_tables(71))):.3f}")
 
 
 def _other_tables(seed: int, count: int = HELD_OUT) -> dict[str, Tensor]:
-    """Demonstrations under lamps of every brightness, drawn from a stream of their own."""
+    """Demonstrations under lamps of every brightness, drawn independently of the loader."""
     batch = collate(demonstrations(count, seed=500_000 + seed), range(count))
     lamp = torch.linspace(0.9, 1.1, count)[:, None, None, None]
     pixels = ((batch["pixel_values"] * PIXEL_STD + PIXEL_MEAN) * lamp).clamp(0, 1)

@@ -1,7 +1,7 @@
-"""What must hold of a policy that two processes train on batches with and without pictures. Runs in the grader's process.
+"""What must hold for a policy that two processes train on batches with and without images. Runs in the grader's process.
 
-The reference is the healthy policy in this one process: it takes every frame by itself, with its picture or without any, and averages the
-losses of all frames of both processes. What two processes make of their batches must be the same step.
+The reference is the healthy policy in the grader's single process: it processes every frame alone, with its image or
+without one, and averages the losses of all frames of both processes. Two processes must take the same step.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LOSS_BAR = 0.72
 
 @check(
     kind="behaviour",
-    title="Both processes finish, whoever has no picture",
-    property="Whichever process has a batch without pictures, each must make one step a batch, finish, and end with the same weights as the other.",
+    title="Both processes finish, whichever has no image",
+    property="Whichever process has a batch without images, both must take one step per batch, finish, and end with the same weights.",
     instrument="debugkit.watch(model, optimizer, select=['DK801', 'DK802', 'DK804']), in each process",
 )
 def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
     size = rng.integer(3, 6)
-    sight = [[1, 1], [1, 0], [1, 1], [0, 0], [1, 1]]  # step by step, which process has pictures
+    sight = [[1, 1], [1, 0], [1, 1], [0, 0], [1, 1]]  # for each step, which processes have images
     streams = [[frames(rng, size, seeing=bool(seen[rank])) for seen in sight] for rank in (0, 1)]
     ranks = submission.observe("trained_together", streams=streams, seed=rng.seed(), rate=0.01)
     expect([rank["at"] for rank in ranks], "where they ended")
@@ -44,8 +44,8 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="behaviour",
-    title="Two processes take the step that one would take",
-    property="The averaged gradient must be that of all frames of both processes together, those without a picture included.",
+    title="Two processes take the same step as one",
+    property="The averaged gradient must be that of all frames of both processes together, including those without an image.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_gradient_is_that_of_one_process(submission: Submission, rng: Rng) -> None:
@@ -59,13 +59,15 @@ def test_gradient_is_that_of_one_process(submission: Submission, rng: Rng) -> No
         given = {name: ranks[0]["before"][name] - value for name, value in ranks[0]["parameters"].items()}
         expect(closest(given, batches, wanted, seed), "whose gradient it is")
         off = max(float((given[name] - wanted[name]).abs().max()) for name in wanted) / scale
-        expect(off, "the largest difference from it, relative to the largest gradient,").at_most(1e-4)
+        expect(
+            off, "the gradient's largest difference from the reference, as a fraction of its largest value,"
+        ).at_most(1e-4)
 
 
 @check(
     kind="behaviour",
-    title="A frame without a picture has seen nothing",
-    property="The chunk predicted without a picture must be that of instruction and state alone: no blank picture in between.",
+    title="A frame without an image uses no image",
+    property="The chunk predicted without an image must be that of instruction and state alone, without a blank image in between.",
     instrument="policy.predict(batch)",
 )
 def test_no_picture_is_no_picture(submission: Submission, rng: Rng) -> None:
@@ -91,8 +93,8 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The same parameters are trained as before",
-    property="Every parameter of the policy requires a gradient, and the policy has no parameters it did not have.",
+    title="The trained parameters are unchanged",
+    property="Every parameter of the policy must require a gradient, and the policy must have no additional parameters.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
 def test_trainable_parameters_are_the_same(submission: Submission) -> None:
@@ -103,8 +105,8 @@ def test_trainable_parameters_are_the_same(submission: Submission) -> None:
 
 @check(
     kind="outcome",
-    title="Two processes learn from what the cameras missed",
-    property=f"After {STEPS} steps in two processes, three batches in ten without a picture, the loss must be below {LOSS_BAR}.",
+    title="Two processes learn with missing images",
+    property=f"After {STEPS} steps in two processes, with three out of ten batches without images, the loss must be below {LOSS_BAR}.",
     instrument="lab run 81",
 )
 def test_training_gets_through(submission: Submission, seed: int) -> None:
@@ -121,7 +123,7 @@ WHOSE = "test_gradient_is_that_of_one_process/whose gradient it is"
 
 @wrong_fix(
     "longer_timeout",
-    says="Nobody times out any more, and nobody comes through either: the process that waits now waits longer for something that never happens.",
+    says="No process times out any more, but none finishes either: the waiting process now waits longer for something that never happens.",
 )
 def recognise_patience(evidence: Mapping[str, Any]) -> bool:
     return any("still waiting" in ended for ended in evidence.get(ENDED, ()))
@@ -129,7 +131,7 @@ def recognise_patience(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "drop_the_batch",
-    says="One process leaves its batch out, so it makes fewer steps than the other. Backward pairs the processes by order, not by batch: from there on they average different steps, and the last one waits alone.",
+    says="One process skips its batch, so it takes fewer steps than the other. The backward passes are paired by order, not by batch: from there on the processes average different steps, and the last step waits alone.",
 )
 def recognise_dropped_batch(evidence: Mapping[str, Any]) -> bool:
     return _made_fewer_steps(evidence)
@@ -137,7 +139,7 @@ def recognise_dropped_batch(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "skip_the_step",
-    says="One process goes without backward where it has no picture. The other is in backward at that time, and averages with whatever the first one does next: from there on the two are a step apart.",
+    says="One process skips its backward pass when it has no image. The other is in its backward pass at that time, and averages with the next one of the first process: from there on the two are one step apart.",
 )
 def recognise_skipped_step(evidence: Mapping[str, Any]) -> bool:
     ended = evidence.get(ENDED, FINISHED)
@@ -146,29 +148,29 @@ def recognise_skipped_step(evidence: Mapping[str, Any]) -> bool:
 
 
 def _made_fewer_steps(evidence: Mapping[str, Any]) -> bool:
-    """Whether a process came to its end with fewer steps than it had batches, and the other did not come."""
+    """Whether one process finished with fewer steps than it had batches, and the other did not finish."""
     ended, made = evidence.get(ENDED, FINISHED), evidence.get(STEPS_MADE, ())
     return ended != FINISHED and any(end == "finished" and n < 5 for end, n in zip(ended, made, strict=False))
 
 
 @wrong_fix(
     "both_leave_it_out",
-    says="The processes agree to leave a step out if one of them has no picture. They stay together, and everything in those batches is lost, the other's pictures included.",
+    says="The processes agree to skip a step if one of them has no image. They stay in step, but all data in those batches are lost, including the images of the other process.",
 )
 def recognise_left_out_together(evidence: Mapping[str, Any]) -> bool:
-    return evidence.get(ENDED) == FINISHED and evidence.get(WHOSE) == "nobody's: nothing moved"
+    return evidence.get(ENDED) == FINISHED and evidence.get(WHOSE) == "none: no weight changed"
 
 
 @wrong_fix(
     "blank_that_is_seen",
-    says="Both processes finish, because the tower always runs. But a frame without a picture now looks at a blank one: the policy learns that nothing is somewhere, and predicts otherwise without a camera.",
+    says="Both processes finish, because the tower always runs. But a frame without an image now uses a blank one: the policy learns from blank images, and its predictions without a camera change.",
 )
 def recognise_seen_blank(evidence: Mapping[str, Any]) -> bool:
-    return evidence.get(WHOSE) == "that of frames which see a blank picture"
+    return evidence.get(WHOSE) == "that of frames with a blank image"
 
 
 def frames(rng: Rng, size: int, *, seeing: bool) -> Batch:
-    """A random batch: some frames with a picture, at least one of them, or none at all."""
+    """A random batch: with `seeing`, some frames have an image, at least the first; else none has."""
     batch = random_batch(rng, size)
     has_image = rng.boolean(size) if seeing else torch.zeros(size, dtype=torch.bool)
     has_image[0] |= seeing
@@ -176,9 +178,9 @@ def frames(rng: Rng, size: int, *, seeing: bool) -> Batch:
 
 
 def features(policy: Policy, batch: Batch, *, blank: bool = False) -> Tensor:
-    """The reference, frame by frame: what the head reads, (B, D). A frame without a picture is words and state alone.
+    """The reference, frame by frame: the feature that the head reads, (B, D), without images from words and state alone.
 
-    With `blank`, frames without a picture see a blank one.
+    With `blank`, frames without an image use a blank one.
     """
     found, pictures = [], iter(batch["pixel_values"])
     for row in range(len(batch["state"])):
@@ -203,12 +205,12 @@ def reference_gradients(batches: Sequence[Batch], seed: int, *, blank: bool = Fa
 
 
 def closest(given: Mapping[str, Tensor], batches: Sequence[Batch], wanted: Mapping[str, Tensor], seed: int) -> str:
-    """Whose gradient a step of plain SGD at rate 1 was made of, in words."""
+    """Describes whose gradient a step of plain SGD at rate 1 used."""
     if not any(step.any() for step in given.values()):
-        return "nobody's: nothing moved"
+        return "none: no weight changed"
     candidates = {"that of all frames": wanted}
     if not all(batch["has_image"].all() for batch in batches):
-        candidates["that of frames which see a blank picture"] = reference_gradients(batches, seed, blank=True)
+        candidates["that of frames with a blank image"] = reference_gradients(batches, seed, blank=True)
     for rank, batch in enumerate(batches):
         candidates[f"that of process {rank}'s frames alone"] = reference_gradients([batch], seed)
     for name, gradients in candidates.items():

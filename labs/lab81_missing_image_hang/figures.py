@@ -8,17 +8,17 @@ from types import SimpleNamespace
 
 import torch
 
-from labs.authoring.plots import COLOURS, broken_and_mended, new_figure, save
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.lab81_missing_image_hang import probe
 
 
 def figures(out: Path) -> None:
-    """What each process was at, over time: the steps that came back, and the one that did not."""
+    """The steps of each process over time: those that completed, and the one that did not."""
     torch.set_num_threads(1)
     figure, axes = new_figure("Two processes, step by step", "seconds since the first step", "")
     rows = []
-    for name, module in broken_and_mended(find("81")).items():
+    for name, module in broken_and_fixed(find("81")).items():
         ranks = probe.shown_run(SimpleNamespace(policy=module))
         start = min(rank["began"][0] for rank in ranks)
         for number, rank in enumerate(ranks):

@@ -1,7 +1,7 @@
-"""A policy for recordings in which the camera dropped out now and then, trained by several processes.
+"""A policy for recordings in which the camera sometimes failed, trained by several processes.
 
-A third of the recorded frames have an instruction, a state and an action, and no picture. They still teach how the arm
-moves, so they stay in the data. A batch B brings the pictures it has, N of them, and says whose they are:
+A third of the recorded frames have an instruction, a state and an action, but no image. They still show how the arm
+moves, so they stay in the data. A batch of B frames holds N images and a mask of the frames they belong to:
 
     pixel_values (N, 3, 64, 64) ── tower, projector ── (N, P, D) ┐
     has_image (B,) ────────────────────────────────────────────── scatter ── (B, P, D) ┐
@@ -9,11 +9,11 @@ moves, so they stay in the data. A batch B brings the pictures it has, N of them
     state (B, 3) ────── proprioception ──────────────────────────────────── (B, 1, D) ┘
 
 Notable choices
-- Where there is no picture the patches are zeros *and* masked: the language model does not attend to them, and does not
-  count them as positions. A frame without a picture is a shorter sequence.
-- The tower sees the pictures that there are and nothing else; blank frames would be a third of its work.
-- Each process has its own batches. `DistributedDataParallel` averages the gradients while backward runs, so all
-  processes take the same step and stay one model.
+- Where there is no image the patches are zeros *and* masked: the language model does not attend to them, and does not
+  count them as positions. A frame without an image is a shorter sequence.
+- The tower processes only the images that exist; blank images would be a third of its work.
+- Each process has its own batches. `DistributedDataParallel` averages the gradients during the backward pass, so all
+  processes take the same step and keep the same weights.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch.nn.parallel import DistributedDataParallel
 from labs.vla.policy import Policy, PolicyOutput
 
 TIMEOUT = timedelta(seconds=5)
-"""How long a process waits for the others before it raises. NCCL's default is ten minutes; to look, five seconds."""
+"""How long a process waits for the others before it raises. NCCL's default is ten minutes; for debugging, 5 seconds."""
 
 
 class MixedPolicy(Policy):
-    """The base policy for batches in which only some frames, or none, have a picture."""
+    """The base policy for batches in which only some frames, or none, have an image."""
 
     def forward(
         self,
@@ -45,7 +45,7 @@ class MixedPolicy(Policy):
         action: Tensor | None = None,
         action_is_pad: Tensor | None = None,
     ) -> PolicyOutput:
-        """The training loss where `action` (B, H, A) is given, in environment units; else the predicted chunk."""
+        """The training loss if `action` (B, H, A), in environment units, is given; else the predicted chunk."""
         patches = self.embed_frames(pixel_values, has_image)  # (B, P, D)
         embeddings, mask = self.join_prefix(patches, input_ids, attention_mask, state)
         mask[:, : patches.shape[1]] = has_image[:, None]
@@ -58,11 +58,11 @@ class MixedPolicy(Policy):
 
     @torch.no_grad()
     def predict(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The action chunk for observations, (B, H, A) in environment units; actions in the batch are not read."""
+        """The action chunk for observations, (B, H, A) in environment units; ignores the batch's actions."""
         return self(**{name: value for name, value in batch.items() if not name.startswith("action")}).action
 
     def embed_frames(self, pixel_values: Tensor, has_image: Tensor) -> Tensor:
-        """The patches of every frame, (B, P, D), from the pictures of those that have one, (N, 3, 64, 64)."""
+        """The patches of every frame, (B, P, D), from the images of the frames that have one, (N, 3, 64, 64)."""
         patches_per_image = (self.config.image_size // self.config.patch_size) ** 2
         patches = pixel_values.new_zeros(len(has_image), patches_per_image, self.config.width)
         if len(pixel_values) > 0:
@@ -71,17 +71,17 @@ class MixedPolicy(Policy):
 
 
 def join_processes(rank: int, world_size: int, address: str) -> None:
-    """Become one of `world_size` processes, which meet at `address`."""
+    """Join a group of `world_size` processes at `address`."""
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size, timeout=TIMEOUT)
 
 
 def wrap(policy: MixedPolicy) -> nn.Module:
-    """The policy as every process trains it: the same weights everywhere, gradients averaged in backward."""
+    """The policy as every process trains it: the same weights in all, gradients averaged in the backward pass."""
     return DistributedDataParallel(policy)
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[dict[str, Tensor]]) -> list[float]:
-    """One step for each of this process's batches; the losses. All processes have equally many batches."""
+    """Train one step on each of this process's batches; returns the losses. All processes have equally many batches."""
     losses = []
     model.train()
     for batch in batches:

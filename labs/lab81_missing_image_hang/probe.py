@@ -1,7 +1,7 @@
-"""What the grader and `lab run` ask of the learner's policy. Runs beside the learner's code, in the sandboxed child.
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child.
 
-The processes that train together are forks of that child. They meet at a file, speak over the loopback, and are killed
-when their time is up, whatever they wait for.
+The processes that train together are forks of that child. They find each other through a file, communicate over the
+loopback interface, and are killed when their time is up, whatever they are waiting for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from labs.vla.dataset import batches, demonstrations
 
 PATIENCE_S = 8.0
-"""After so long a process is taken to hang. The learner's own time-out is below."""
+"""After this time a process counts as hanging. The learner's own time-out is shorter."""
 TRAINING_PATIENCE_S = 40.0
 WITHOUT_IMAGE = 0.3
 BATCH_SIZE = 16
@@ -33,36 +33,36 @@ SHOWN_STEPS = 8
 def trained_together(
     learner: Any, streams: list[list[dict[str, Tensor]]], seed: int, rate: float = 1.0, adam: bool = False
 ) -> list[dict[str, Any]]:
-    """Train one policy in as many processes as there are streams of batches; what became of each.
+    """Train one policy in one process per stream of batches; returns a result for each process.
 
-    `ended` is `finished`, `raised …` or `still waiting after 8 s`; `losses` are the process's own; `parameters` are
-    those at its end, and `before` those at its start. By plain SGD at `rate`, so that one step at rate 1 is minus the
-    gradient, or by AdamW.
+    `ended` is `finished`, `raised …` or `still waiting after 8 s`; `losses` are the process's own; `before` and
+    `parameters` are the parameters at its start and at its end. Uses plain SGD at `rate`, so that one step at rate 1
+    subtracts the gradient, or AdamW.
     """
     return _together(learner, streams, seed, _optimizer(adam, rate))
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3); every frame has its picture unless said."""
+    """The chunk of a newly built policy in evaluation mode, (B, H, 3); by default every frame has an image."""
     policy = learner.policy.MixedPolicy.from_base(seed=seed).eval()
     has_image = batch.get("has_image", torch.ones(len(batch["state"]), dtype=torch.bool))
     return policy.predict({**batch, "has_image": has_image})
 
 
 def trainable(learner: Any) -> dict[str, bool]:
-    """Which parameters of a fresh policy require a gradient."""
+    """Which parameters of a newly built policy require a gradient."""
     policy = learner.policy.MixedPolicy.from_base(seed=0)
     return {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
 
 
 def trained_on_demonstrations(learner: Any, seed: int, steps: int) -> list[dict[str, Any]]:
-    """Two processes fine-tune the base on demonstrations; in three batches of ten, one of them has no picture."""
+    """Two processes fine-tune the base on demonstrations; three out of ten batches have no image."""
     streams = demonstration_streams(seed, steps)
     return _together(learner, streams, seed, _optimizer(adam=True, rate=1e-3), patience=TRAINING_PATIENCE_S)
 
 
 def demonstration_streams(seed: int, steps: int, without_image: float = WITHOUT_IMAGE) -> list[list[dict[str, Tensor]]]:
-    """A stream of batches for each of two processes; single frames lack a picture too."""
+    """A stream of batches for each of two processes; in the other batches, some frames have no image either."""
     chance = torch.Generator().manual_seed(seed)
     streams = []
     for rank in (0, 1):
@@ -77,7 +77,7 @@ def demonstration_streams(seed: int, steps: int, without_image: float = WITHOUT_
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: the wrapped policy of one process, and a batch without a picture."""
+    """debugkit.check()'s arguments: the wrapped policy of one process, and a batch without images."""
     import torch.distributed as dist
 
     if not dist.is_initialized():
@@ -89,7 +89,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Trains in two processes and says how far each came: what `lab run 81` shows."""
+    """Train in two processes and print how far each got: what `lab run 81` shows."""
     print(f"Fine-tuning in two processes, {SHOWN_STEPS} steps of {BATCH_SIZE} frames each\n", flush=True)
     began = time.monotonic()
     ranks = shown_run(learner)
@@ -101,7 +101,7 @@ def symptom(learner: Any) -> None:
 
 
 def shown_run(learner: Any) -> list[dict[str, Any]]:
-    """A run that is watched step by step: `began` and `over` are times of one clock."""
+    """A run that is recorded step by step: `began` and `over` are times of the same clock."""
     streams = demonstration_streams(81, SHOWN_STEPS, without_image=0.0)
     blind = streams[1][4]
     streams[1][4] = {**blind, "pixel_values": blind["pixel_values"][:0], "has_image": blind["has_image"] & False}
@@ -123,7 +123,7 @@ def _together(
     show: bool = False,
     patience: float = PATIENCE_S,
 ) -> list[dict[str, Any]]:
-    """Fork one process a stream, wait for what they write down, and kill them."""
+    """Fork one process per stream, wait for their results, and kill them."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = Path(folder) / "meeting"
         notes = [Path(folder) / f"rank{rank}" for rank in range(len(streams))]
@@ -159,7 +159,7 @@ def _be_a_rank(
     note: Path,
     show: bool,
 ) -> None:
-    """Train, write down what came of it, and stay: a process that leaves looks like a broken connection, not a hang."""
+    """Train, write the result, and stay alive: a process that exits looks like a broken connection, not like a hang."""
     gc.freeze()
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
@@ -183,13 +183,13 @@ def _be_a_rank(
 
 
 def _watched(stream: list[dict[str, Tensor]], rank: int, told: dict[str, Any]) -> Any:
-    """The batches, each with a line on the terminal and the time at which it is asked for."""
+    """Yield the batches; for each, print a line and record the time at which it is requested."""
     for step, batch in enumerate(stream):
         time.sleep(0.1 * rank)  # so that the lines come in order
         print(f"  process {rank} begins step {step}", flush=True)
         told["began"].append(time.monotonic())
         yield batch
-        told["losses"] = [0.0] * (step + 1)  # how far it came, if it does not come back
+        told["losses"] = [0.0] * (step + 1)  # how far it got, if training raises
 
 
 def _copy(policy: Any) -> dict[str, Tensor]:
@@ -197,5 +197,5 @@ def _copy(policy: Any) -> dict[str, Tensor]:
 
 
 def _first_sentence(error: Exception) -> str:
-    text = re.sub(r"^\[[^]]*\]\s*", "", str(error))  # gloo puts its source file in front
+    text = re.sub(r"^\[[^]]*\]\s*", "", str(error))  # gloo's messages start with its source file
     return re.split(r"\. |\n", text)[0][:110]

@@ -11,21 +11,21 @@ import lightning
 import torch
 from torch.utils.data import DataLoader
 
-from labs.authoring.plots import BROKEN, MENDED, REFERENCE, broken_and_mended, new_figure, save
+from labs.authoring.plots import BROKEN, FIXED, REFERENCE, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.vla.dataset import batches, demonstrations
 
 
 def figures(out: Path) -> None:
-    """Whose frames stand between `trainer.fit` and the line that raised, in the order of the traceback."""
+    """The owners of the frames between `trainer.fit` and the line that raised, in the order of the traceback."""
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    frames = _frames(broken_and_mended(find("91"))["as shipped"])
+    frames = _frames(broken_and_fixed(find("91"))["as shipped"])
     figure, axes = new_figure(
         "The traceback of one failed step, frame by frame", "frame, as printed from top to bottom", ""
     )
     owners = ("your script", "Lightning", "PyTorch", "policy.py")
-    colours = dict(zip(owners, (MENDED, REFERENCE, REFERENCE, BROKEN), strict=True))
+    colours = dict(zip(owners, (FIXED, REFERENCE, REFERENCE, BROKEN), strict=True))
     for position, (owner, function) in enumerate(frames, 1):
         row = owners.index(owner)
         axes.bar(position, 0.7, bottom=row - 0.35, width=0.8, color=colours[owner])
@@ -54,7 +54,7 @@ def _frames(module: object) -> list[tuple[str, str]]:
             trainer.fit(module.build_module(91), DataLoader([batch], batch_size=None))  # type: ignore[attr-defined]
     except RuntimeError as error:
         return [(_owner(frame.filename), frame.name) for frame in traceback.extract_tb(error.__traceback__)]
-    raise AssertionError("the broken module ran in double precision")
+    raise AssertionError("The broken module ran in double precision.")
 
 
 def _owner(filename: str) -> str:

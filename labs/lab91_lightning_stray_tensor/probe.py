@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's module. Runs beside the learner's code, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
 def in_double(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
     """`Trainer(precision="64-true")`: one step of fit, and validate on another module that was never fitted.
 
-    For each: what was raised, the loss, and the chunk that the head predicted.
+    For each: what was raised, the loss, the chunk that the head predicted, and its target.
     """
     with _quiet():
         return {
@@ -60,16 +60,16 @@ def _one_batch_in_double(module: Any, verb: str, batch: dict[str, Tensor]) -> di
 
 
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """A step on the second device: which tensors were left on the CPU, and how far it came.
+    """A step on a second device: which tensors stayed on the CPU, and how far the step got.
 
-    A grade has no GPU to see, so the device is pretended: PyTorch's PrivateUse1, in a child process of this one.
+    Grading uses no GPU, so the device is simulated: PyTorch's PrivateUse1, in a child process of this one.
     """
     with _quiet():
         return asdict(debugkit.simulate_device(learner.policy.build_module(seed), batch, _training_loss))
 
 
 def held(learner: Any) -> dict[str, dict[str, str]]:
-    """The tensors that the module itself holds, as plain attributes and as buffers, with their dtypes."""
+    """The dtypes of the tensors that the module itself holds, as plain attributes and as buffers."""
     module = learner.policy.build_module(0)
     return {
         "plain": {name: str(value.dtype) for name, value in vars(module).items() if isinstance(value, Tensor)},
@@ -78,17 +78,17 @@ def held(learner: Any) -> dict[str, dict[str, str]]:
 
 
 def trainable(learner: Any) -> list[str]:
-    """The names of the parameters that train."""
+    """The names of the trainable parameters."""
     return [name for name, value in learner.policy.build_module(0).named_parameters() if value.requires_grad]
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh module predicts in evaluation mode, (B, H, 3)."""
+    """The chunk that a newly built module predicts in evaluation mode, (B, H, 3)."""
     return _call(learner.policy.build_module(seed).eval().predict_step, batch)
 
 
 def trained(learner: Any, seed: int) -> dict[str, Any]:
-    """fast_dev_run, then one batch learnt by heart in double precision: the policy's own loss, before and after."""
+    """fast_dev_run, then overfit one batch in double precision: the base policy's loss, before and after."""
     module, batch = learner.policy.build_module(seed), _batch(BATCH_SIZE, seed)
     before = _own_loss(module, batch)
     with _quiet():
@@ -101,14 +101,14 @@ def trained(learner: Any, seed: int) -> dict[str, Any]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh module, its own step as the loss, and a batch of demonstrations."""
+    """debugkit.check()'s arguments: a new module, its training step as the loss, and a batch of demonstrations."""
     module = learner.policy.build_module(0)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
     return {"model": module, "batch": _batch(8, 91), "loss_fn": _training_loss, "optimizer": optimizer}
 
 
 def symptom(learner: Any) -> None:
-    """Green on the laptop, and then the same module elsewhere: what `lab run 91` shows."""
+    """Green on the laptop, then the same module in double precision and on a GPU: what `lab run 91` shows."""
     batch, losses = _batch(BATCH_SIZE, 91), _Losses()
     loader = _ready([batch])
     with _quiet():
@@ -120,7 +120,7 @@ def symptom(learner: Any) -> None:
         print(f"  loss {losses.all[0]:.3f} → {losses.all[-1]:.3f}: one batch, learnt by heart\n")
         print('Trainer(fast_dev_run=True, precision="64-true").fit(module, loader)')
         _show_failure(_trainer(fast_dev_run=True, precision="64-true"), learner.policy.build_module(91), loader)
-        print("\nOne step on a second device (pretended)")
+        print("\nOne step on a second device (simulated)")
         seen = debugkit.simulate_device(learner.policy.build_module(91), batch, _training_loss)
     if seen.strays:
         print(f"  RuntimeError: {seen.strays[0].message}")
@@ -129,7 +129,7 @@ def symptom(learner: Any) -> None:
 
 
 def _show_failure(trainer: lightning.Trainer, module: Any, loader: Any) -> None:
-    """What was raised, and whose files the frames of the traceback are in."""
+    """Print what was raised, and which files the frames of the traceback belong to."""
     try:
         trainer.fit(module, loader)
     except Exception as error:
@@ -143,18 +143,18 @@ def _show_failure(trainer: lightning.Trainer, module: Any, loader: Any) -> None:
 
 
 def _training_loss(module: Any, batch: dict[str, Tensor]) -> Tensor:
-    """training_step on whatever device debugkit pretends; the module is told of it, as `module.to(device)` would."""
+    """training_step on the device that debugkit simulates; sets the module's device as `module.to(device)` would."""
     module._device = batch["state"].device
     return _call(module.training_step, batch)
 
 
 def _call(method: Any, batch: dict[str, Tensor]) -> Any:
-    """A step as a trainer calls it: with the batch's number, where the step asks for it."""
+    """Call a step as a trainer does: with the batch index if the step takes it."""
     return method(batch, 0) if len(inspect.signature(method).parameters) > 1 else method(batch)
 
 
 def _trainer(**options: Any) -> lightning.Trainer:
-    """Lightning's own trainer, on the CPU, without files and bars."""
+    """Lightning's trainer on the CPU, without files and progress bars."""
     return lightning.Trainer(
         accelerator="cpu",
         devices=1,
@@ -167,7 +167,7 @@ def _trainer(**options: Any) -> lightning.Trainer:
 
 
 def _raised(act: Any) -> str | None:
-    """The first line of what was raised, if anything."""
+    """The type and first line of what `act` raised, or None."""
     try:
         act()
     except Exception as error:
@@ -176,7 +176,7 @@ def _raised(act: Any) -> str | None:
 
 
 def _ready(prepared: list[dict[str, Tensor]]) -> DataLoader[dict[str, Tensor]]:
-    """A loader of batches that are there already."""
+    """A loader of ready-made batches."""
     return DataLoader(prepared, batch_size=None)  # type: ignore[arg-type]  # a list is a data set
 
 
@@ -189,13 +189,13 @@ def _target(module: Any, batch: dict[str, Tensor]) -> Tensor:
 
 
 def _own_loss(module: Any, batch: dict[str, Tensor]) -> float:
-    """The base policy's own loss, whatever precision the module was left in."""
+    """The base policy's loss in float32, whatever precision the module is in."""
     with torch.no_grad():
         return float(module.policy.float().eval()(**batch).loss)
 
 
 class _Chunks:
-    """Keeps what the policy's head puts out, call by call."""
+    """Records the outputs of the policy's head, call by call."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -223,7 +223,7 @@ class _Losses(lightning.Callback):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Lightning's advice about devices, workers and loggers."""
+    """Suppresses Lightning's advice about devices, workers and loggers."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

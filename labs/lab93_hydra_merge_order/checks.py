@@ -1,6 +1,6 @@
-"""What must hold of a configuration with four authors. Runs in the grader's process; judges, and never sees the files.
+"""What must hold for a configuration with four sources. Runs in the grader's process, without the learner's files.
 
-The reference is the order of authority, restated as four dicts merged one over the other.
+The reference is the order of precedence, restated as four dicts merged one over the other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LOSS_BAR = 0.65
 
 @check(
     kind="behaviour",
-    title="Three command lines compose what was asked for",
-    property="The project's settings beat the shared ones, an experiment beats the project's, and the command line beats everything.",
+    title="Three command lines compose the correct settings",
+    property="The project's settings must override the shared ones, an experiment must override the project's, and the command line must override everything.",
     instrument='print(provenance("conf", "config", ["experiment=large_batch"]))   # debugkit.integrations.hydra',
 )
 def test_three_command_lines(submission: Submission) -> None:
@@ -35,7 +35,7 @@ def test_three_command_lines(submission: Submission) -> None:
         merged(SHARED, PROJECT, LARGE_BATCH),
         merged(SHARED, PROJECT, LARGE_BATCH, {"batch_size": 8}),
     ]
-    for setting in ("batch_size", "learning_rate", "steps"):  # measured first: a recogniser may want all three
+    for setting in ("batch_size", "learning_rate", "steps"):  # recorded first: a recogniser may need all three
         expect([train.get(setting) for train in seen], f"the {setting} of the three command lines")
     for setting in ("batch_size", "learning_rate", "steps"):
         expect([train.get(setting) for train in seen], f"train.{setting} of the three command lines").equals(
@@ -45,8 +45,8 @@ def test_three_command_lines(submission: Submission) -> None:
 
 @check(
     kind="behaviour",
-    title="The order holds whatever the numbers are",
-    property="With other numbers in the shared group and in the experiment, the same author must win every value.",
+    title="The order holds for any numbers",
+    property="With different numbers in the shared group and in the experiment, the same source must win for every value.",
     instrument='print(provenance("conf", "config"))   # debugkit.integrations.hydra',
 )
 def test_order_holds_for_other_numbers(submission: Submission, rng: Rng) -> None:
@@ -74,22 +74,22 @@ def test_order_holds_for_other_numbers(submission: Submission, rng: Rng) -> None
 
 @check(
     kind="behaviour",
-    title="What is filed is what ran",
-    property="The batches that the policy gets must have the size that Hydra's record in the run directory says.",
+    title="The saved configuration is what ran",
+    property="The batches that the policy receives must have the size in the configuration that Hydra saves in the run directory.",
     instrument="python train.py train.steps=2 && cat outputs/*/*/.hydra/config.yaml",
 )
 def test_record_is_what_ran(submission: Submission, rng: Rng) -> None:
     size = rng.integer(3, 9)
     for typed, wanted in (([], PROJECT["batch_size"]), ([f"train.batch_size={size}"], size)):
         run = submission.observe("trained", overrides=["train.steps=2", *typed], seed=1)
-        expect(run["filed"]["train"]["batch_size"], "the batch size that was filed").equals(wanted)
-        expect(run["batch_sizes"], "the sizes of the batches that the policy got").equals([wanted, wanted])
+        expect(run["filed"]["train"]["batch_size"], "the batch size in the saved configuration").equals(wanted)
+        expect(run["batch_sizes"], "the sizes of the batches that the policy received").equals([wanted, wanted])
 
 
 @check(
     kind="invariant",
-    title="The shared groups still serve the other projects",
-    property="A project that asks for nothing of its own must get the shared settings as they were.",
+    title="The shared groups are unchanged",
+    property="A project without settings of its own must get the original shared settings.",
     instrument="lab diff 93",
 )
 def test_shared_groups_are_as_they_were(submission: Submission) -> None:
@@ -112,7 +112,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="outcome",
     title="The policy learns as fast as the project's settings allow",
-    property=f"After {STEPS} steps as the project wants them, the mean loss of the last ten must be at most {LOSS_BAR}.",
+    property=f"After {STEPS} steps with the project's settings, the mean loss of the last ten must be at most {LOSS_BAR}.",
     instrument="lab run 93",
 )
 def test_policy_learns(submission: Submission, seed: int) -> None:
@@ -129,7 +129,7 @@ OTHER = "test_shared_groups_are_as_they_were/what another project gets"
 
 @wrong_fix(
     "self_last",
-    says="The main config has the last word now, over everything: the experiment that was asked for on the command line changes nothing any more.",
+    says="The main config now overrides everything in the list: the experiment chosen on the command line no longer changes anything.",
 )
 def recognise_self_last(evidence: Mapping[str, Any]) -> bool:
     return evidence[BATCH_SIZES] == [64, 64, 8]
@@ -137,7 +137,7 @@ def recognise_self_last(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "hard_coded",
-    says="The number is in Python now, where no experiment and no command line can reach it, and Hydra files another one. The learning rate is still the shared one.",
+    says="The number is now in Python, where no experiment and no command line can change it, and Hydra saves a different one. The learning rate is still the shared one.",
 )
 def recognise_hard_coded(evidence: Mapping[str, Any]) -> bool:
     return evidence[BATCH_SIZES] == [64, 64, 64] and evidence[LEARNING_RATES][0] == SHARED["learning_rate"]
@@ -145,7 +145,7 @@ def recognise_hard_coded(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "merged_again",
-    says="The main config is merged a second time, over the experiment and over the command line: whoever types a value is not heard.",
+    says="The main config is merged a second time, over the experiment and over the command line: a value on the command line has no effect.",
 )
 def recognise_merged_again(evidence: Mapping[str, Any]) -> bool:
     return evidence[BATCH_SIZES] == [64, 64, 64] and evidence[LEARNING_RATES][1] == PROJECT["learning_rate"]
@@ -153,7 +153,7 @@ def recognise_merged_again(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "shared_says_64",
-    says="The numbers are copied into the shared group. This project has them by accident now, and every other project that builds on the group has them too.",
+    says="The numbers are copied into the shared group. This project now gets them from there, and so does every other project that uses the group.",
 )
 def recognise_shared_edit(evidence: Mapping[str, Any]) -> bool:
     other = evidence.get(OTHER) or {}
@@ -161,7 +161,7 @@ def recognise_shared_edit(evidence: Mapping[str, Any]) -> bool:
 
 
 def merged(*authors: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of several authors, of whom the later corrects the earlier."""
+    """The settings of several sources; later ones override earlier ones."""
     return {name: value for author in authors for name, value in author.items()}
 
 

@@ -15,13 +15,13 @@ from labs.vla.training import fit
 
 
 def figures(out: Path) -> None:
-    """The training loss of `python train.py`, as the starter composes it and as it should be."""
+    """The training loss of `python train.py`, as the starter composes it and as the solution does."""
     torch.set_num_threads(1)
     lab = find("93")
     figure, axes = new_figure(
         "python train.py: two compositions of the same numbers", "step", "loss (running mean of 9)"
     )
-    for name, folder in (("as shipped", lab.folder), ("mended", lab.solution)):
+    for name, folder in (("as shipped", lab.folder), ("fixed", lab.solution)):
         with initialize_config_dir(str(folder / "conf"), version_base="1.3"):
             cfg = compose("config")
         size, steps = cfg.train.batch_size, cfg.train.steps

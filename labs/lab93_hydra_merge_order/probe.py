@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's program. Runs beside it, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's program, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ COMMAND_LINES = ((), ("experiment=large_batch",), ("experiment=large_batch", "tr
 
 
 def composed(learner: Any, overrides: Sequence[str] = (), files: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The configuration that `train` gets from `main` under these overrides, with `files` of conf/ replaced."""
+    """The configuration that `main` passes to `train` with these overrides, with `files` of conf/ replaced."""
     return OmegaConf.to_container(_composed(learner, overrides, files), resolve=True)
 
 
 def composed_by_another_project(learner: Any, main: str) -> dict[str, Any]:
-    """What the shared groups give a project whose main config is `main`."""
+    """The configuration that the shared groups give a project whose main config is `main`."""
     from hydra import compose, initialize_config_dir
 
     with _conf(learner, {"other_project.yaml": main}) as conf, initialize_config_dir(str(conf), version_base="1.3"):
@@ -35,7 +35,7 @@ def composed_by_another_project(learner: Any, main: str) -> dict[str, Any]:
 
 
 def trained(learner: Any, overrides: Sequence[str], seed: int) -> dict[str, Any]:
-    """One whole run: every loss, the sizes of the batches the policy got, and what Hydra filed."""
+    """One complete run: every loss, the sizes of the batches that the policy received, and the config Hydra saved."""
     sizes: list[int] = []
     results: list[dict[str, Any]] = []
     forward, train = Policy.forward, learner.train.train
@@ -55,7 +55,7 @@ def trained(learner: Any, overrides: Sequence[str], seed: int) -> dict[str, Any]
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh policy of this configuration predicts, (B, H, 3)."""
+    """The chunk that a newly built policy of this configuration predicts, (B, H, 3)."""
     return learner.train.build_policy(_composed(learner, (f"seed={seed}",))).eval().predict(batch)
 
 
@@ -65,7 +65,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """What the file says, and what three command lines run: what `lab run 93` shows."""
+    """Print the file's settings, and run three command lines: what `lab run 93` shows."""
     said = OmegaConf.load(learner.config).get("train", {})
     print(f"conf/config.yaml: train.batch_size: {said.get('batch_size')}, learning_rate: {said.get('learning_rate')}")
     for overrides in COMMAND_LINES:
@@ -75,7 +75,7 @@ def symptom(learner: Any) -> None:
 
 
 class _EnoughError(Exception):
-    """Ends a run where it would start to train."""
+    """Ends a run where training would start."""
 
 
 def _composed(learner: Any, overrides: Sequence[str], files: Mapping[str, str] | None = None) -> DictConfig:
@@ -90,11 +90,11 @@ def _composed(learner: Any, overrides: Sequence[str], files: Mapping[str, str] |
             _main(learner, conf, overrides)
         except _EnoughError:
             return seen[0]
-    raise RuntimeError("main() did not call train(cfg), which this lab's checks listen to.")
+    raise RuntimeError("main() did not call train(cfg), which this lab's checks need.")
 
 
 def _main(learner: Any, conf: Path, overrides: Sequence[str]) -> Path:
-    """Run the learner's `main` as the command line would; the run directory."""
+    """Run the learner's `main` as the command line would; returns the run directory."""
     run = conf.parent / "run"
     arguments = ["train.py", "--config-path", str(conf), f"hydra.run.dir={run}", *QUIET, *overrides]
     main: Callable[[], None] = learner.train.main

@@ -1,21 +1,21 @@
-"""Fine-tunes the policy as a Hydra configuration says.
+"""Fine-tunes the policy with the settings of a Hydra configuration.
 
-    python train.py                                  what the project wants
-    python train.py experiment=large_batch           a named experiment on top of it
-    python train.py train.batch_size=8               one value, from the command line
-    python train.py --cfg job                        what would be run, printed and not run
+    python train.py                                  the project's settings
+    python train.py experiment=large_batch           a named experiment on top of them
+    python train.py train.batch_size=8               one value from the command line
+    python train.py --cfg job                        print the configuration without running it
 
-The configuration has four authors, and each may correct the one before:
+The configuration has four sources, and each may override the one before:
 
-    conf/train, conf/robot   shared with other projects, kept equal to theirs
+    conf/train, conf/robot   shared with other projects, kept identical to theirs
     conf/config.yaml         this project
     conf/experiment          one experiment, chosen on the command line
-    the command line         whoever is typing
+    the command line         single values
 
 Notable choices
-- This file reads the configuration and never corrects it: what ran is what `.hydra/config.yaml` in the run directory
-  says, so that a run can be repeated from it a year later.
-- What trains is imported where it is used: `--cfg job` answers at once.
+- This file reads the configuration and never changes it: `.hydra/config.yaml` in the run directory is what ran, so a
+  run can be repeated from it a year later.
+- The training code is imported where it is used, so that `--cfg job` answers immediately.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    """One run: train, and file what came of it."""
+    """One run: train, and write the report."""
     result = train(cfg)
     write_report(cfg, result["losses"], Path(HydraConfig.get().runtime.output_dir))
 
 
 def train(cfg: DictConfig) -> dict[str, Any]:
-    """Fine-tune from the pretrained base: the trained `policy`, and the `losses` of all steps."""
+    """Fine-tune from the pretrained base; returns the trained `policy`, and the `losses` of all steps."""
     from labs.vla.dataset import demonstrations
     from labs.vla.training import fit
 
@@ -61,7 +61,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 
 
 def build_policy(cfg: DictConfig) -> Policy:
-    """The pretrained base with a fresh action head, as long a chunk as the robot wants."""
+    """The pretrained base with a newly initialised action head, for chunks of the robot's horizon."""
     from labs.vla.policy import Policy, PolicyConfig
 
     config = PolicyConfig(horizon=cfg.robot.horizon)
@@ -69,13 +69,13 @@ def build_policy(cfg: DictConfig) -> Policy:
 
 
 def log(step: int, loss: float, settings: DictConfig) -> None:
-    """A line now and then, and one for the last step."""
+    """Print a line every `log_every` steps, and one for the last step."""
     if step % settings.log_every == 0 or step == settings.steps - 1:
         print(f"  step {step:4d}   loss {loss:.3f}", flush=True)
 
 
 def write_report(cfg: DictConfig, losses: list[float], folder: Path) -> None:
-    """`report.json` beside Hydra's own record of the configuration."""
+    """Write `report.json` to the folder in which Hydra saves the configuration."""
     last = losses[-10:]
     report = {
         "batch_size": cfg.train.batch_size,

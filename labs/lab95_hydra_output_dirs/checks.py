@@ -1,6 +1,6 @@
-"""What must hold of where a run writes. Runs in the grader's process; judges, and never sees the files.
+"""What must hold for the output folders of a run. Runs in the grader's process, without the learner's files.
 
-Runs are short, start from folders that the grader names, and are reloaded from others.
+Runs are short, start in folders that the grader chooses, and are reloaded from others.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LOSS_BAR = 0.7
 
 @check(
     kind="behaviour",
-    title="One run directory holds everything",
-    property="Whatever folder a run is started from, and whatever its own folders are called, every file it writes must be in its run directory.",
+    title="The run directory contains all files of the run",
+    property="Whatever folder a run is started from, and whatever its output folders are called, every file it writes must be in its run directory.",
     instrument="python train.py && find . -type f -newer train.py",
 )
 def test_everything_is_in_the_run_directory(submission: Submission, rng: Rng) -> None:
@@ -42,7 +42,7 @@ def test_everything_is_in_the_run_directory(submission: Submission, rng: Rng) ->
 @check(
     kind="behaviour",
     title="Two runs are kept apart",
-    property="Two runs started from one folder must have a directory, a log and a checkpoint each, and leave the other's alone.",
+    property="Two runs started from the same folder must each have their own directory, log and checkpoint, and must not change the other's.",
     instrument='check_config(cfg, directories={"checkpoints": out.checkpoints, "logs": out.logs})   # debugkit.integrations.hydra',
 )
 def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
@@ -50,7 +50,7 @@ def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("two_runs", seeds=[first, first + rng.integer(1, 400)], reload=False)
     expect(len(set(seen["directories"])), "the number of run directories").equals(2)
     for number, (losses, rows) in enumerate(zip(seen["losses"], seen["rows"], strict=True), start=1):
-        expect(len(rows), f"the rows in the log of run {number}").equals(STEPS)
+        expect(len(rows), f"the number of rows in the log of run {number}").equals(STEPS)
         expect(torch.tensor(rows), f"the losses in the log of run {number}").close_to(torch.tensor(losses), atol=1e-4)
 
 
@@ -67,13 +67,13 @@ def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
     for number, (trained, reloaded) in enumerate(zip(seen["trained"], seen["reloaded"], strict=True), start=1):
         expect(reloaded, f"the reloaded weights of run {number}").close_to(trained)
     moved = submission.observe("moved_run", seed=rng.integer(1, 999))
-    expect(moved["reloaded"], "the weights reloaded from a directory that was moved").close_to(moved["trained"])
+    expect(moved["reloaded"], "the weights reloaded from a moved directory").close_to(moved["trained"])
 
 
 @check(
     kind="invariant",
     title="The image and the instruction still matter",
-    property="Another image and another instruction must each change the actions of a policy that was reloaded.",
+    property="Another image and another instruction must each change the actions of a reloaded policy.",
     instrument="debugkit.check(policy, batch, select=['DK306'])",
 )
 def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
@@ -82,13 +82,13 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="What was trained comes back",
-    property=f"After another run, a reloaded policy must have the held-out loss that training left it with, at most {LOSS_BAR}.",
+    title="The reloaded policy is the trained one",
+    property=f"After another run, a reloaded policy must have the same held-out loss as after its training, and at most {LOSS_BAR}.",
     instrument="lab run 95",
 )
 def test_trained_policy_comes_back(submission: Submission, seed: int) -> None:
     seen = submission.observe("reloaded_loss", seed=seed)
-    expect(seen["as_reloaded"], "the held-out loss as reloaded").close_to(seen["as_trained"], rtol=1e-4)
+    expect(seen["as_reloaded"], "the held-out loss after reloading").close_to(seen["as_trained"], rtol=1e-4)
     expect(seen["as_reloaded"], "the held-out loss of the reloaded policy").at_most(LOSS_BAR)
 
 
@@ -100,7 +100,7 @@ KEPT = {"checkpoints/last.safetensors", "logs/losses.csv"}
 
 @wrong_fix(
     "one_directory_for_all",
-    says="Everything is in one directory now, and so is every other run: the second writes over the checkpoint of the first and goes on in its log.",
+    says="Everything is in one directory now, but so is every other run: the second run overwrites the checkpoint of the first and appends to its log.",
 )
 def recognise_one_directory(evidence: Mapping[str, Any]) -> bool:
     return evidence.get(DIRECTORIES) == 1
@@ -108,7 +108,7 @@ def recognise_one_directory(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "copied_at_the_end",
-    says="The run directory gets a copy when all is done. Until then the run writes where every run writes: two at a time mix, and one that is killed leaves nothing.",
+    says="The run directory gets a copy at the end. Until then the run writes to folders that all runs share: two runs at the same time mix their files, and a run that is killed leaves nothing.",
 )
 def recognise_copy(evidence: Mapping[str, Any]) -> bool:
     return all(set(evidence[LEFT][side]) >= KEPT for side in ("inside", "outside"))
@@ -116,7 +116,7 @@ def recognise_copy(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "absolute_path",
-    says="The path does not depend on the working directory any more. But it is one folder for all runs, of one user on one machine, and the run directory holds no weights.",
+    says="The path no longer depends on the working directory. But it is one folder for all runs, on one machine, and the run directory contains no weights.",
 )
 def recognise_absolute(evidence: Mapping[str, Any]) -> bool:
     left = evidence[LEFT]["inside"] + evidence[LEFT]["outside"]
@@ -125,7 +125,7 @@ def recognise_absolute(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "moved_into_the_run",
-    says="The job changes into its run directory, so what it writes is in the right place. But the paths are still relative: whoever reloads a run stands somewhere else.",
+    says="The job changes into its run directory, so its files are in the correct place. But the paths are still relative, and a process that reloads a run has a different working directory.",
 )
 def recognise_chdir(evidence: Mapping[str, Any]) -> bool:
     return evidence[LEFT]["outside"] == [] and evidence.get(DIRECTORIES) == 2 and evidence.get(RELOADED) is None

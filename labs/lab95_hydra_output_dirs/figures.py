@@ -17,11 +17,11 @@ from labs.grading.catalog import find
 
 
 def figures(out: Path) -> None:
-    """What stands in the logs after two runs from one folder, in the order in which it stands there."""
+    """The contents of the logs after two runs from one folder, row by row."""
     torch.set_num_threads(1)
     lab = find("95")
     figure, axes = new_figure("losses.csv after two runs with other seeds", "row", "loss (running mean of 9)")
-    for name, folder in (("as shipped", lab.folder), ("mended", lab.solution)):
+    for name, folder in (("as shipped", lab.folder), ("fixed", lab.solution)):
         logs = _logs_of_two_runs(load_module(folder / "train.py"), folder / "conf" / "config.yaml")
         for number, log in enumerate(logs):
             label = f"{name}: {'one log' if len(logs) == 1 else 'a log for each run'}"

@@ -1,4 +1,4 @@
-"""What the grader and `lab run` ask of the learner's program. Runs beside it, in the sandboxed child."""
+"""What the grader and `lab run` measure. Runs with the learner's program, in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SMALL = ("train.steps=3", "train.batch_size=4", "train.save_every=2")
 
 
 def files_of_a_run(learner: Any, overrides: Sequence[str], seed: int, folders: Sequence[str]) -> dict[str, list[str]]:
-    """One short run, started in the last of nested `folders`: the files it left, `inside` its run directory, `outside`.
+    """One short run, started in the last of nested `folders`: the files it wrote `inside` and `outside` its directory.
 
-    Inside they are named as from the run directory, outside as from the folder of the start.
+    Paths inside are relative to the run directory, paths outside to the folder in which the run was started.
     """
     with _desk(learner) as desk:
         run = _job(learner, desk, desk.joinpath("start", *folders), [*SMALL, *overrides, f"seed={seed}"])
@@ -35,8 +35,8 @@ def files_of_a_run(learner: Any, overrides: Sequence[str], seed: int, folders: S
 
 
 def two_runs(learner: Any, seeds: Sequence[int], reload: bool) -> dict[str, Any]:
-    """Short runs from one folder, one after the other, then each run's: losses as returned, rows of its log, weights as
-    trained and, if `reload`, as reloaded from its directory in another folder."""
+    """Short runs from one folder, one after the other. For each run: its losses, the rows of its log, its trained
+    weights and, with `reload`, the weights reloaded from its directory by a process in another folder."""
     with _desk(learner) as desk:
         runs = [_job(learner, desk, desk / "start", [*SMALL, f"seed={seed}"]) for seed in seeds]
         return {
@@ -49,7 +49,7 @@ def two_runs(learner: Any, seeds: Sequence[int], reload: bool) -> dict[str, Any]
 
 
 def moved_run(learner: Any, seed: int) -> dict[str, Tensor]:
-    """A weight of a short run, and the same weight reloaded after the run directory was moved to another place."""
+    """The head's weights of a short run, and the same weights reloaded after its directory was moved."""
     with _desk(learner) as desk:
         run = _job(learner, desk, desk / "start", [*SMALL, f"seed={seed}"])
         archive = shutil.move(run.directory, desk / "archive" / run.directory.name)
@@ -58,7 +58,7 @@ def moved_run(learner: Any, seed: int) -> dict[str, Tensor]:
 
 
 def reloaded_loss(learner: Any, seed: int) -> dict[str, float]:
-    """A whole run and a short one after it; the first one's held-out loss, as trained and reloaded."""
+    """A complete run, then a short one; the first run's held-out loss, as trained and as reloaded."""
     held_out = next(batches(demonstrations(128, seed=95), 128, steps=1, seed=95))
     with _desk(learner) as desk:
         first = _job(learner, desk, desk / "start", [f"seed={seed}"])
@@ -73,14 +73,14 @@ def reloaded_loss(learner: Any, seed: int) -> dict[str, float]:
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a short run's policy predicts after it was reloaded, (B, H, 3)."""
+    """The chunk that a short run's policy predicts after reloading, (B, H, 3)."""
     with _desk(learner) as desk:
         run = _job(learner, desk, desk / "start", [*SMALL, f"seed={seed % 1000}"])
         return _reload(learner, run.directory, desk / "start").predict(batch)
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """check_config()'s arguments: the configuration, and where a short run really wrote."""
+    """check_config()'s arguments: the configuration, and the folders to which a short run wrote."""
     with _desk(learner) as desk:
         run = _job(learner, desk, desk / "start", SMALL)
     directories = {"checkpoints": run.out.checkpoints, "logs": run.out.logs}
@@ -88,7 +88,7 @@ def subject(learner: Any) -> dict[str, Any]:
 
 
 def symptom(learner: Any) -> None:
-    """Two runs, what they left, and what comes back: what `lab run 95` shows."""
+    """Run twice, list the files, and reload: what `lab run 95` shows."""
     held_out = next(batches(demonstrations(128, seed=95), 128, steps=1, seed=95))
 
     def loss(policy: Any) -> float:
@@ -103,10 +103,10 @@ def symptom(learner: Any) -> None:
         print("\n$ find . -type f")
         for path in sorted(path for path in (desk / "start").rglob("*") if path.is_file()):
             print(f"./{path.relative_to(desk / 'start').as_posix()}")
-        print(f"\nrun 1, as its training left it: held-out loss {loss(runs[0].policy):.3f}")
-        print(f"run 2, as its training left it: held-out loss {loss(runs[1].policy):.3f}")
+        print(f"\nrun 1, after its training: held-out loss {loss(runs[0].policy):.3f}")
+        print(f"run 2, after its training: held-out loss {loss(runs[1].policy):.3f}")
         reloaded = _reload(learner, runs[0].directory, desk / "start")
-        print(f'load_policy("runs/1"):          held-out loss {loss(reloaded):.3f}')
+        print(f'load_policy("runs/1"):     held-out loss {loss(reloaded):.3f}')
         print('\n$ cd .. && load_policy("start/runs/1")')
         try:
             print(f"held-out loss {loss(_reload(learner, runs[0].directory, desk)):.3f}")
@@ -125,7 +125,7 @@ class _Run:
     losses: list[float]
 
     def files(self, desk: Path) -> dict[str, list[str]]:
-        """What is on the desk now, but for the configuration."""
+        """All files in the folder `desk`, except for the configuration."""
         every = [path for path in sorted(desk.rglob("*")) if path.is_file() and desk / "conf" not in path.parents]
         inside = [path for path in every if self.directory in path.parents]
         return {
@@ -164,7 +164,7 @@ def _job(learner: Any, desk: Path, start: Path, overrides: Sequence[str]) -> _Ru
     ):
         learner.train.main()
     if not seen:
-        raise RuntimeError("main() did not call train(cfg, out), which this lab's checks listen to.")
+        raise RuntimeError("main() did not call train(cfg, out), which this lab's checks need.")
     directory, out, result = seen[0]
     return _Run(directory, start, out, result["policy"], result["losses"])
 
@@ -176,13 +176,13 @@ def _reload(learner: Any, directory: Path, here: Path) -> Any:
 
 
 def _weight(policy: Any) -> Tensor:
-    """The action head's weights in one vector: no two runs have the same."""
+    """The action head's weights in one vector, which differ from run to run."""
     return torch.cat([value.detach().flatten() for value in policy.head.parameters()])
 
 
 @contextlib.contextmanager
 def _desk(learner: Any) -> Iterator[Path]:
-    """A folder with a copy of the learner's conf/, in which runs may leave what they like."""
+    """A temporary folder with a copy of the learner's conf/, for the files of the runs."""
     with tempfile.TemporaryDirectory() as folder:
         desk = Path(folder).resolve()
         shutil.copytree(learner.config.parent, desk / "conf")

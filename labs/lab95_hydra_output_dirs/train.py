@@ -1,21 +1,21 @@
-"""Fine-tunes the policy, keeps its checkpoint and its losses, and reloads what a run has kept.
+"""Fine-tunes the policy, saves its checkpoint and its losses, and reloads the policy of a run.
 
     python train.py seed=1                   trains, and prints the run directory
-    python train.py output.logs=curves       the same, with another name for the folder of the losses
+    python train.py output.logs=curves       the same, with another folder name for the losses
 
-What a run leaves behind, all of it in its run directory, wherever it was started from:
+A run writes these files, all in its run directory, whatever folder it was started from:
 
-    .hydra/config.yaml             what was asked for (Hydra writes it)
+    .hydra/config.yaml             the configuration (written by Hydra)
     checkpoints/last.safetensors   the weights after the last step
-    logs/losses.csv                step and loss, one line a step
-    report.json                    the last word
+    logs/losses.csv                step and loss, one line per step
+    report.json                    seed, number of steps and final loss
 
-so that `load_policy(run)` gives the policy back in another process, from another folder, after a hundred other runs,
+so that `load_policy(run)` can reload the policy in another process, from another folder, after a hundred other runs,
 and a run directory can be moved to another machine.
 
 Notable choices
-- A checkpoint is written beside the old one and put in its place: a run that is killed leaves a whole file.
-- The losses are flushed line by line: the log of a crashed run ends where the run ended.
+- A checkpoint is written to a second file that then replaces the old one: a run that is killed leaves a complete file.
+- The losses are flushed line by line: the log of a crashed run is complete up to the crash.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class Outputs:
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    """One run: train, keep everything, and say where."""
+    """One run: train, save everything, and print where."""
     out = outputs(cfg, Path(HydraConfig.get().runtime.output_dir))
     losses = train(cfg, out)["losses"]
     report = {"seed": cfg.seed, "steps": len(losses), "final_loss": sum(losses[-10:]) / len(losses[-10:])}
     (out.run / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    print(f"seed {cfg.seed}: loss {losses[0]:.3f} → {report['final_loss']:.3f}, kept in {out.run.name}")
+    print(f"seed {cfg.seed}: loss {losses[0]:.3f} → {report['final_loss']:.3f}, saved in {out.run.name}")
 
 
 def outputs(cfg: DictConfig, run: Path) -> Outputs:
-    """Where the run of this directory keeps what it makes; the names of its folders are the configuration's."""
+    """The output folders of the run in this directory; their names come from the configuration."""
     return Outputs(run, checkpoints=Path(cfg.output.checkpoints), logs=Path(cfg.output.logs))
 
 
 def train(cfg: DictConfig, out: Outputs) -> dict[str, Any]:
-    """Fine-tune from the pretrained base: the trained `policy`, and the `losses` of all steps."""
+    """Fine-tune from the pretrained base; returns the trained `policy`, and the `losses` of all steps."""
     from labs.vla.dataset import demonstrations
     from labs.vla.training import fit
 
@@ -88,14 +88,14 @@ def train(cfg: DictConfig, out: Outputs) -> dict[str, Any]:
 
 
 def build_policy(cfg: DictConfig) -> Policy:
-    """The pretrained base with a fresh action head."""
+    """The pretrained base with a newly initialised action head."""
     from labs.vla.policy import Policy
 
     return Policy.from_base(seed=cfg.seed)
 
 
 def save(policy: Policy, folder: Path) -> None:
-    """Put the weights into the folder, whole or not at all."""
+    """Write the weights to the folder, completely or not at all."""
     from safetensors.torch import save_model
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def save(policy: Policy, folder: Path) -> None:
 
 
 def load_policy(run: Path) -> Policy:
-    """The policy that the run of this directory trained, in evaluation mode. Raises FileNotFoundError."""
+    """The policy trained by the run in this directory, in evaluation mode. Raises FileNotFoundError."""
     from safetensors.torch import load_model
 
     cfg = OmegaConf.load(run / ".hydra" / "config.yaml")
@@ -115,7 +115,7 @@ def load_policy(run: Path) -> Policy:
 
 
 class LossLog:
-    """Appends a line a step to `losses.csv`; a resumed run goes on where it ended."""
+    """Appends one line per step to `losses.csv`; a resumed run continues its log."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -129,7 +129,7 @@ class LossLog:
         self._file.close()
 
     def write(self, step: int, loss: float) -> None:
-        """One line, on disk before the next step begins."""
+        """Write one line and flush it before the next step begins."""
         csv.writer(self._file).writerow([step, f"{loss:.6f}"])
         self._file.flush()
 

@@ -1,1 +1,1 @@
-"""What a learner owns: the workspace with their attempts, and their progress."""
+"""A learner's own data: the workspace with the attempts, and the progress."""

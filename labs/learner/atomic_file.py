@@ -1,6 +1,6 @@
-"""Files that are there whole or not at all, whatever kills the process half-way.
+"""Atomic writes: a file is there completely or not at all, even if the process is killed.
 
-Write beside the target, flush to the disk, rename over it: the rename is the one step that others can see.
+Write beside the target, flush to the disk, rename over it. Only the rename is visible to others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` with `content` in one step. Raises OSError, and then leaves the old file as it was."""
+    """Replace `path` with `content` in one step. Raises OSError, and then the old file is unchanged."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
@@ -27,11 +27,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make a rename inside `folder` survive a power cut, where the file system can."""
+    """Make a rename inside `folder` survive a power cut, if the file system supports it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError:
-        pass  # some network file systems refuse to flush a folder; the file itself is already safe
+        pass  # some network file systems cannot flush a folder; the file itself is safe already
     finally:
         os.close(descriptor)

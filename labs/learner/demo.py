@@ -1,6 +1,6 @@
-"""The demo: one lab, from symptom to proven fix, in a workspace that is thrown away.
+"""The demo: one lab from the symptom to a passing grade, in a temporary workspace.
 
-Each stage says whether it went as it must; the demo is a test of the whole machine that is nice to look at.
+Each stage checks its own result, so the demo is also a test of the whole installation.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ DEMO_LAB = "03"
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of the story, and whether it went as it must. One of the last four fields is filled."""
+    """One stage, and whether it gave the expected result. One of the last four fields is filled."""
 
     name: str
-    as_it_must: bool
+    as_expected: bool
     output: str = ""
     grade: Grade | None = None
     report: dict[str, Any] | None = None
@@ -36,7 +36,7 @@ class Stage:
 def play(
     lab: Lab, announce: Callable[[str], None], on_check: Callable[[CheckResult], None] | None = None
 ) -> Iterator[Stage]:
-    """Run the stages symptom, refused, diagnosed, mended and passed; `announce` is told the name before each begins.
+    """Run the stages symptom, refused, diagnosed, fixed and passed; `announce` gets each name before the stage begins.
 
     The workspace is removed at the end, on an exception too. Raises what grading raises.
     """
@@ -61,11 +61,11 @@ def play(
         found = {finding["code"] for finding in report["findings"]}
         yield Stage("diagnosed", bool(found) and set(lab.rules) <= found, report=report)
 
-        announce("mended")
+        announce("fixed")
         for name in lab.editable:
             shutil.copyfile(lab.solution / name, attempt / name)
-        changes = tuple(diff_from_starter(lab, attempt, "mended"))
-        yield Stage("mended", bool(changes), diff=changes)
+        changes = tuple(diff_from_starter(lab, attempt, "fixed"))
+        yield Stage("fixed", bool(changes), diff=changes)
 
         announce("passed")
         passed = grade(lab, attempt, seed=0, on_check=on_check, server=server)

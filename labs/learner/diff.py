@@ -6,22 +6,24 @@ import difflib
 from pathlib import Path
 
 from labs.grading.catalog import Lab
+from labs.grading.submission_text import clean
 
 
 def diff_from_starter(lab: Lab, folder: Path, label: str, *, starter: Path | None = None) -> list[str]:
-    """A unified diff from the starter to the editable files in `folder`, without line ends; empty if they are equal.
+    """A unified diff from the starter to the editable files in `folder`, without line ends; empty without a change.
 
-    `starter` is the folder to compare with; by default the lab as it is shipped.
+    The lines are cleaned after the comparison, so that an invisible character shows as a difference. `starter` is the
+    folder to compare with; by default the lab as it is shipped.
     """
     lines: list[str] = []
     for name in lab.editable:
         before, after = _lines((starter or lab.folder) / name), _lines(folder / name)
         lines += difflib.unified_diff(before, after, f"starter/{name}", f"{label}/{name}", lineterm="")
-    return lines
+    return [clean(line) for line in lines]
 
 
 def changed_lines(lab: Lab, folder: Path) -> int:
-    """How many lines of the starter another version changes; a line that is altered counts once."""
+    """How many lines differ between the starter and another version; a changed line counts once."""
     total = 0
     for name in lab.editable:
         before, after = _lines(lab.folder / name), _lines(folder / name)
@@ -31,5 +33,5 @@ def changed_lines(lab: Lab, folder: Path) -> int:
 
 
 def _lines(path: Path) -> list[str]:
-    # A learner's file need not be valid UTF-8 to be compared.
+    # A learner's file may be compared even if it is not valid UTF-8.
     return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []

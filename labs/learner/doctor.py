@@ -1,4 +1,4 @@
-"""What this machine offers the lab, observed one condition at a time; each says what it means to go without."""
+"""What this machine offers, one condition at a time; each explains what its absence means."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing looked at: what was found, and what it means where it is not `ok`."""
+    """One condition: what was found, and what that means if it is not `ok`."""
 
     name: str
     state: State
@@ -51,7 +51,7 @@ class Condition:
 
 
 def examine(workspace: Callable[[], Workspace]) -> list[Condition]:
-    """Look at everything the lab uses. `workspace` resolves the learner's workspace and may raise WorkspaceError."""
+    """Check everything that the lab uses. `workspace` resolves the learner's workspace and may raise WorkspaceError."""
     return [
         _python(),
         *[_package(name) for name in REQUIRED],
@@ -84,30 +84,30 @@ def _optional(name: str, meaning: str) -> Condition:
 
 def _processor() -> Condition:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Condition("cpu", "ok", f"{cores} cores; a grade uses one, `lab grade --all --jobs {cores}` all of them")
+    return Condition("cpu", "ok", f"{cores} cores; a grade uses one, `lab grade --all --jobs {cores}` uses all")
 
 
 def _gpu() -> Condition:
-    """Ask in another process: a driver that crashes on the first call must not take the doctor with it."""
+    """Tried in another process: a driver may crash on the first call."""
     code = (
         "import torch; c = torch.cuda.is_available(); "
         "print(torch.cuda.get_device_name(0) if c else 'mps' if torch.backends.mps.is_available() else '')"
     )
     try:
-        asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return Condition(
-            "gpu", "limited", "PyTorch did not answer", "Labs run on the CPU; try `python -c 'import torch'`."
+            "gpu", "limited", "PyTorch did not answer", "Labs run on the CPU. Try `python -c 'import torch'`."
         )
-    name = asked.stdout.strip()
-    if asked.returncode != 0:
-        last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
+    name = tried.stdout.strip()
+    if tried.returncode != 0:
+        last = (tried.stderr.strip().splitlines() or ["no message"])[-1]
         return Condition(
-            "gpu", "missing", f"importing torch failed: {last}", "No lab can run until `import torch` does."
+            "gpu", "missing", f"importing torch failed: {last}", "No lab can run until `import torch` works."
         )
     if not name:
-        return Condition("gpu", "ok", "none, and none is needed: every lab runs on the CPU")
-    return Condition("gpu", "ok", f"{name}; labs run on the CPU, and device checks use it too")
+        return Condition("gpu", "ok", "none; every lab runs on the CPU")
+    return Condition("gpu", "ok", f"{name}; labs run on the CPU, device checks use it too")
 
 
 def _namespaces() -> Condition:
@@ -121,8 +121,8 @@ def _namespaces() -> Condition:
 
 
 _UNISOLATED = (
-    "A submission is ended by killing the processes it started, and sockets are refused by an audit hook: "
-    "enough for your own code, not for a stranger's."
+    "A grade kills the processes that it started, and an audit hook blocks sockets. "
+    "That is enough for your own code, but not for code from people you do not trust."
 )
 
 
@@ -131,12 +131,12 @@ def _limits() -> Condition:
         import resource
     except ImportError:
         return Condition(
-            "limits", "limited", "no rlimits", "A submission that takes all memory can slow the machine down."
+            "limits", "limited", "no rlimits", "A submission that uses all memory can slow the machine down."
         )
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard not in (resource.RLIM_INFINITY, -1) and hard < 4 << 30:
         found = f"the address space is limited to {hard >> 20} MiB"
-        return Condition("limits", "limited", found, "Labs that ask for more are refused memory: raise `ulimit -v`.")
+        return Condition("limits", "limited", found, "Labs that need more will run out of memory. Raise `ulimit -v`.")
     return Condition("limits", "ok", "memory and CPU of a submission can be limited")
 
 
@@ -146,10 +146,8 @@ def _workspace(resolve: Callable[[], Workspace]) -> Condition:
     except WorkspaceError as error:
         return Condition("workspace", "missing", "not found", str(error))
     if not found.exists:
-        return Condition("workspace", "ok", f"{found.root}, made by the first `lab start`")
+        return Condition("workspace", "ok", f"{found.root}, created by the first `lab start`")
     nearest: Path = found.root
     if not os.access(nearest, os.W_OK):
-        return Condition(
-            "workspace", "missing", f"{nearest} is read-only", "`lab init DIR` makes one where you may write."
-        )
+        return Condition("workspace", "missing", f"{nearest} is read-only", "`lab init DIR` creates one elsewhere.")
     return Condition("workspace", "ok", str(found.root))

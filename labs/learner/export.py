@@ -1,4 +1,4 @@
-"""Progress in and out: to another machine, and as the document a script reads."""
+"""Export and import of progress, and its JSON document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from labs.grading.catalog import Lab
 from labs.learner.atomic_file import write_atomically
 from labs.learner.progress import SCHEMA, Progress, ProgressError, decode, encode, merged, record
-from labs.learner.standing import standing, xp_for
+from labs.learner.status import learner_status, xp_for
 from labs.learner.workspace import Workspace
 
 
@@ -31,7 +31,7 @@ def import_progress(workspace: Workspace, source: Path) -> int:
         theirs = decode(source.read_bytes(), str(source))
     except msgspec.DecodeError as error:
         raise ProgressError(
-            f"{source} is not an exported progress ({error}). `lab progress --export FILE` writes one. "
+            f"{source} is not an exported progress file ({error}). `lab progress --export FILE` writes one. "
             "Nothing was changed."
         ) from None
     record(workspace, merged(theirs))
@@ -40,7 +40,7 @@ def import_progress(workspace: Workspace, source: Path) -> int:
 
 def progress_document(progress: Progress, labs: Sequence[Lab]) -> dict[str, Any]:
     """The JSON document of `lab progress --json`."""
-    now = standing(progress, labs)
+    now = learner_status(progress, labs)
     return {
         "schema": SCHEMA,
         "xp": now.xp,

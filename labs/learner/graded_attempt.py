@@ -1,4 +1,4 @@
-"""Grades a learner's attempt and remembers the verdict."""
+"""Grades a learner's attempt and records the verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def grade_attempt(
 ) -> tuple[Grade, str | None]:
     """Grade a started attempt and record it; the string is a notice about the progress file, if there is one.
 
-    `server` is a running ForkServer. An error of the grader's own is not the learner's, so it is not recorded.
+    `server` is a running ForkServer. A fault of the grader is not recorded.
     Raises MissingExtraError, KeyboardInterrupt, OSError.
     """
     done = grade(lab, workspace.attempt(lab), seed=seed, all_checks=all_checks, on_check=on_check, server=server)

@@ -1,4 +1,4 @@
-"""Hints: the three rungs of a lab's `hints.md`: where to look, what to measure, what is wrong."""
+"""The three hints of a lab's `hints.md`: where to look, what to measure, what is wrong."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from labs.grading.catalog import Lab
 
-RUNGS = 3
+HINTS = 3
 _HEADING = re.compile(r"^## (\d+)\s*(.*)$", re.MULTILINE)
 
 
 class HintsError(Exception):
-    """A lab's hints are not three numbered rungs; the message says what is there."""
+    """A lab's hints are not three numbered sections; the message says what was found."""
 
 
 @dataclass(frozen=True)
 class Hint:
-    """One rung."""
+    """One hint. Level 1 says the least."""
 
-    rung: int
+    level: int
     title: str
     text: str
 
@@ -36,13 +36,13 @@ def parse(markdown: str, where: str) -> tuple[Hint, Hint, Hint]:
     """Split at `## 1`, `## 2`, `## 3`. Raises HintsError if they are not exactly these, or one is empty."""
     pieces = _HEADING.split(markdown)[1:]
     found = [
-        Hint(int(rung), title.strip(), text.strip()) for rung, title, text in zip(*[iter(pieces)] * 3, strict=True)
+        Hint(int(level), title.strip(), text.strip()) for level, title, text in zip(*[iter(pieces)] * 3, strict=True)
     ]
-    if [hint.rung for hint in found] != [1, 2, 3]:
-        numbers = ", ".join(str(hint.rung) for hint in found) or "none"
-        raise HintsError(f"{where}: the headings are `## 1`, `## 2` and `## 3`, in this order; found: {numbers}.")
+    if [hint.level for hint in found] != [1, 2, 3]:
+        numbers = ", ".join(str(hint.level) for hint in found) or "none"
+        raise HintsError(f"{where}: the headings must be `## 1`, `## 2` and `## 3`, in this order; found: {numbers}.")
     for hint in found:
         if not hint.text:
-            raise HintsError(f"{where}: hint {hint.rung} has no text below its heading.")
+            raise HintsError(f"{where}: hint {hint.level} has no text below its heading.")
     first, second, third = found
     return first, second, third

@@ -1,4 +1,4 @@
-"""Where a lab's lesson is: on the site, and on the disk of someone who has a clone."""
+"""Where a lab's lesson is: on the site, and in a clone on the disk."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def lesson_address(lab: Lab) -> str:
 
 
 def lesson_file(lab: Lab) -> Path:
-    """The lesson's source; there in a clone, absent where the wheel was installed."""
+    """The lesson's source. It exists in a clone, not in an installed wheel."""
     return catalog.LABS_ROOT.parent / "docs" / f"{lab.lesson}.md"

@@ -1,7 +1,7 @@
 """Progress: what a learner did with each lab, in `.lab/progress.json`.
 
 The changes are pure functions from one progress to the next; `record` alone writes, under the workspace's lock.
-A file that cannot be read is set aside, never deleted and never overwritten.
+A file that cannot be read is renamed, never deleted and never overwritten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ProgressError(Exception):
-    """Progress cannot be read, and was not set aside; the message says why and what to do."""
+    """Progress cannot be read, and the file was left as it is; the message says why and what to do."""
 
 
 class LabProgress(msgspec.Struct, frozen=True):
@@ -40,14 +40,14 @@ class LabProgress(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> Status:
-        """`given_up` stays: whoever has read the solution first has not found the fault."""
+        """`given_up` is permanent: a pass after reading the solution does not count."""
         if self.gave_up_at is not None and (self.passed_at is None or self.gave_up_at < self.passed_at):
             return "given_up"
         return "passed" if self.passed_at is not None else "started"
 
     @property
     def seconds_to_fix(self) -> float | None:
-        """From `lab start` to the first passing grade, if the fault was found."""
+        """Time from `lab start` to the first passing grade; None without a pass."""
         if self.status != "passed" or self.passed_at is None:
             return None
         return (self.passed_at - self.started_at).total_seconds()
@@ -60,13 +60,13 @@ class Progress(msgspec.Struct, frozen=True):
     labs: dict[str, LabProgress] = {}
 
     def status(self, lab_id: str) -> Status:
-        """Where a learner is with one lab."""
+        """The status of one lab."""
         return self.labs[lab_id].status if lab_id in self.labs else "new"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What was read, and a sentence for the learner if something was wrong with it."""
+    """The progress, and a sentence for the learner if the file could not be read."""
 
     progress: Progress
     notice: str | None = None
@@ -97,18 +97,18 @@ def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = Non
     return change
 
 
-def hinted(lab_id: str, rung: int, now: datetime) -> Change:
-    """A hint was read, rung 1 to 3."""
+def hinted(lab_id: str, level: int, now: datetime) -> Change:
+    """A hint was read, level 1 to 3."""
 
     def change(progress: Progress) -> Progress:
         was = progress.labs.get(lab_id) or LabProgress(started_at=now)
-        return _with(progress, lab_id, msgspec.structs.replace(was, hints=max(was.hints, rung)))
+        return _with(progress, lab_id, msgspec.structs.replace(was, hints=max(was.hints, level)))
 
     return change
 
 
 def gave_up(lab_id: str, now: datetime) -> Change:
-    """The solution was read; after a pass that is no giving up."""
+    """The solution was read. After a pass this does not count as giving up."""
 
     def change(progress: Progress) -> Progress:
         was = progress.labs.get(lab_id) or LabProgress(started_at=now)
@@ -120,7 +120,7 @@ def gave_up(lab_id: str, now: datetime) -> Change:
 
 
 def merged(with_other: Progress) -> Change:
-    """Progress came from another machine; per lab the further one counts, and the earlier where both are as far."""
+    """Progress was imported. For each lab the one with the better status counts; of two equal ones, the earlier."""
     rank = {"new": 0, "started": 1, "given_up": 2, "passed": 3}
 
     def further(one: LabProgress, other: LabProgress) -> LabProgress:
@@ -137,7 +137,7 @@ def merged(with_other: Progress) -> Change:
 
 
 def read(workspace: Workspace) -> Loaded:
-    """The workspace's progress; a file that cannot be read is set aside and said so. Raises ProgressError, OSError."""
+    """The workspace's progress. A file that cannot be read is renamed, with a notice. Raises ProgressError, OSError."""
     path = _path(workspace)
     try:
         return Loaded(decode(path.read_bytes(), str(path)))
@@ -145,11 +145,11 @@ def read(workspace: Workspace) -> Loaded:
         return Loaded(Progress())
     except msgspec.DecodeError:
         with workspace.locked():
-            return _set_aside(path)
+            return _renamed(path)
 
 
 def record(workspace: Workspace, change: Change) -> Loaded:
-    """Apply one change to the file, whole or not at all, after every other process's. Raises ProgressError, OSError."""
+    """Apply one change to the file atomically, under the workspace's lock. Raises ProgressError, OSError."""
     make_workspace(workspace.root)
     path = _path(workspace)
     with workspace.locked():
@@ -158,7 +158,7 @@ def record(workspace: Workspace, change: Change) -> Loaded:
         except FileNotFoundError:
             before = Loaded(Progress())
         except msgspec.DecodeError:
-            before = _set_aside(path)
+            before = _renamed(path)
         after = change(before.progress)
         write_atomically(path, encode(after))
     return Loaded(after, before.notice)
@@ -175,7 +175,7 @@ def decode(content: bytes, where: str) -> Progress:
     if header.schema > SCHEMA:
         raise ProgressError(
             f"{where} was written by a newer version of the lab (schema {header.schema}, this one reads {SCHEMA}). "
-            "Upgrade vla-debug-lab; nothing was changed."
+            "Nothing was changed. Upgrade vla-debug-lab."
         )
     return msgspec.json.decode(content, type=Progress)
 
@@ -193,12 +193,14 @@ def _with(progress: Progress, lab_id: str, lab: LabProgress) -> Progress:
     return msgspec.structs.replace(progress, labs=dict(sorted(labs.items())))
 
 
-def _set_aside(path: Path) -> Loaded:
-    """Keep an unreadable file under another name. The lock is held, so of two processes one finds it gone."""
+def _renamed(path: Path) -> Loaded:
+    """Rename an unreadable file. The caller holds the lock, so the second of two processes finds the file gone."""
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%f")
     kept = path.with_name(f"progress.unreadable-{stamp}.json")
     try:
         path.rename(kept)
     except FileNotFoundError:
         return Loaded(Progress())
-    return Loaded(Progress(), f"progress.json could not be read. It is kept as {kept}, and progress starts anew.")
+    return Loaded(
+        Progress(), f"progress.json could not be read. It is kept as {kept}, and your progress starts from zero."
+    )

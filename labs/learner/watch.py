@@ -1,4 +1,4 @@
-"""Tells when a learner has saved: by the files' content, so that an editor's touch or a lost event does not matter."""
+"""Notices when a learner saves, by the content of the files: a touch is ignored, and a lost event does no harm."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 LOOK_AGAIN_MS = 1_000
-"""How often the content is compared though no event came; network folders and WSL send none."""
+"""How often the content is compared without an event; network folders and WSL send none."""
 
 
 def saves(folder: Path, names: Sequence[str]) -> Iterator[None]:
-    """Yield at once, and then each time one of the named files has another content.
+    """Yield at once, and then each time the content of a named file changes.
 
     Ends only by KeyboardInterrupt, or when the consumer stops asking.
     """

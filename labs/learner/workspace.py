@@ -1,11 +1,11 @@
-"""The workspace: the folder with a learner's copies of the labs' files, and `.lab/` with what the lab remembers.
+"""The workspace: the folder with a learner's copies of the labs' files, and `.lab/` with the lab's own files.
 
     workspace/
-      .lab/                          progress.json, the lock, started/ as copied, and attempts/ that a reset kept
+      .lab/                          progress.json, the lock, started/ (starters as copied), attempts/ (kept by reset)
       lab03_silent_broadcast/        the learner's copy; the shipped starter is never edited
 
-Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that dies
-half-way leaves no half lab, and a lock lets two processes work in one workspace.
+Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that is killed
+leaves no incomplete lab. A lock lets two processes work in one workspace.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ LOCK_SECONDS = 20.0
 
 
 class WorkspaceError(Exception):
-    """The workspace cannot do what was asked; the message says what to do."""
+    """The command cannot be done in this workspace; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """A folder with a learner's attempts; it may not exist yet, and is made by the first `start`."""
+    """A folder with a learner's attempts. It may not exist yet; the first `start` creates it."""
 
     root: Path
 
     @property
     def state(self) -> Path:
-        """Where the lab keeps its own files."""
+        """The folder with the lab's own files."""
         return self.root / STATE
 
     @property
     def exists(self) -> bool:
-        """Whether the folder has been made a workspace."""
+        """Whether the folder is a workspace already."""
         return self.state.is_dir()
 
     def attempt(self, lab: Lab) -> Path:
@@ -55,13 +55,13 @@ class Workspace:
         return all((self.attempt(lab) / name).is_file() for name in lab.editable)
 
     def started_attempt(self, lab: Lab) -> Path:
-        """The folder of a lab that must have been started and have its files. Raises WorkspaceError."""
+        """The folder of a started lab with all its files. Raises WorkspaceError."""
         missing = [name for name in lab.editable if not (self.attempt(lab) / name).is_file()]
         if missing and self.attempt(lab).is_dir():
             verb = "is" if len(missing) == 1 else "are"
             raise WorkspaceError(
                 f"{' and '.join(missing)} {verb} missing from {self.attempt(lab)}. "
-                f"`lab reset {lab.id}` brings a fresh copy and keeps what is there."
+                f"`lab reset {lab.id}` restores a fresh copy and keeps your other files."
             )
         if not self.is_started(lab):
             raise WorkspaceError(
@@ -70,14 +70,14 @@ class Workspace:
         return self.attempt(lab)
 
     def starter(self, lab: Lab) -> Path:
-        """The folder with the files as this learner got them; as shipped today if that was not kept."""
+        """The folder with the files as this learner received them; the shipped ones if those were not kept."""
         kept = self.state / "started" / lab.name
         return kept if all((kept / name).is_file() for name in lab.editable) else lab.folder
 
     def start(self, lab: Lab) -> bool:
         """Copy the lab's editable files; True if anything was copied.
 
-        Files that are there stay as they are; one that was deleted comes back. Raises OSError, WorkspaceError.
+        Existing files are not changed; a deleted one is restored. Raises OSError, WorkspaceError.
         """
         make_workspace(self.root)
         with self.locked():
@@ -94,8 +94,8 @@ class Workspace:
         return bool(missing)
 
     def reset(self, lab: Lab, now: datetime | None = None) -> Path:
-        """Put a fresh copy in place; return where the old attempt is kept, whole. Raises OSError, WorkspaceError."""
-        # A lab whose file was deleted can be reset too.
+        """Replace the attempt with a fresh copy; return where the old one is kept. Raises OSError, WorkspaceError."""
+        # A lab with a deleted file can be reset too.
         attempt = self.attempt(lab) if self.attempt(lab).is_dir() else self.started_attempt(lab)
         with self.locked():
             self._sweep()
@@ -110,15 +110,16 @@ class Workspace:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the workspace against every other process. Raises WorkspaceError when another keeps it too long."""
-        import filelock  # only what writes pays for it
+        """Hold the workspace's lock. Raises WorkspaceError if another process holds it for too long."""
+        import filelock  # imported only by commands that write
 
         try:
             with filelock.FileLock(self.state / "lock", timeout=LOCK_SECONDS):
                 yield
         except filelock.Timeout:
             raise WorkspaceError(
-                f"Another `lab` has held {self.root} for {LOCK_SECONDS:.0f} s. Wait for it or end it, then repeat this."
+                f"Another `lab` has been using {self.root} for {LOCK_SECONDS:.0f} s. "
+                "Wait for it or stop it, then try again."
             ) from None
 
     def _stage(self, lab: Lab) -> Path:
@@ -131,7 +132,7 @@ class Workspace:
         return staged
 
     def _keep_starter(self, lab: Lab) -> None:
-        """Remember the files as they are copied now: a course that is upgraded later does not change `lab diff`."""
+        """Keep the files as they are copied now, so that a later upgrade of the labs does not change `lab diff`."""
         fresh, kept = self._stage(lab), self.state / "started" / lab.name
         kept.parent.mkdir(exist_ok=True)
         if kept.exists():
@@ -139,7 +140,7 @@ class Workspace:
         fresh.rename(kept)
 
     def _sweep(self) -> None:
-        """Remove what a killed process left; with the lock held nothing staged is in use."""
+        """Remove what a killed process left. Nothing staged is in use, because the caller holds the lock."""
         for leftover in self.state.glob("staging-*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
@@ -153,9 +154,9 @@ class Workspace:
 
 
 def resolve(explicit: Path | None = None, start: Path | None = None) -> Workspace:
-    """The workspace a command means: `explicit`, else the nearest ancestor with `.lab/`, else `./workspace`.
+    """The workspace of a command: `explicit`, else the nearest parent folder with `.lab/`, else `./workspace`.
 
-    Raises WorkspaceError if the folder that was named, or a `./workspace` with other things in it, is not one.
+    Raises WorkspaceError if `explicit` is not a workspace, or if `./workspace` holds other files.
     """
     here = (start or Path.cwd()).resolve()
     if explicit is not None:
@@ -169,8 +170,8 @@ def resolve(explicit: Path | None = None, start: Path | None = None) -> Workspac
     default = Workspace(here / DEFAULT)
     if default.root.exists() and not default.exists and (not default.root.is_dir() or any(default.root.iterdir())):
         raise WorkspaceError(
-            f"{default.root} is not a lab workspace, and is not empty. `lab init {DEFAULT}` makes it one; "
-            "`lab init DIR` makes one elsewhere."
+            f"{default.root} is not a lab workspace, and it is not empty. `lab init {DEFAULT}` makes it one; "
+            "`lab init DIR` creates one elsewhere."
         )
     return default
 
@@ -181,6 +182,6 @@ def make_workspace(folder: Path) -> bool:
     if workspace.exists:
         return False
     if folder.exists() and not folder.is_dir():
-        raise WorkspaceError(f"{folder} is a file, so it cannot be a workspace. Name a folder.")
+        raise WorkspaceError(f"{folder} is a file, so it cannot be a workspace. Choose a folder.")
     workspace.state.mkdir(parents=True, exist_ok=True)
     return True

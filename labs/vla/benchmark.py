@@ -1,7 +1,7 @@
 """Measure what the labs rely on: `python -m labs.vla.benchmark` fine-tunes on five seeds and writes RESULTS.md.
 
-Times are CPU seconds of the process at one thread, data and rollout not counted: wall time on a shared machine says
-more about the neighbours. Success is over 100 held-out tables each.
+Times are CPU seconds of the process with one thread, without data generation and rollout: wall time on a shared machine
+depends on other processes. Success is measured over 100 held-out tables each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EPISODES = 100
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to arrive at a policy."""
+    """One way to train a policy."""
 
     name: str
     head: str
@@ -83,7 +83,7 @@ def measure(setting: Setting, seed: int) -> Run:
 
 
 def measure_overfit() -> dict[str, float]:
-    """Fit one batch of eight: the step at which the loss is under a tenth of its start, and what that took."""
+    """Fit one batch of eight: the step at which the loss is below a tenth of its initial value, and the CPU time."""
     batch = collate(demonstrations(8, seed=0), range(8))
     losses = overfit(Policy.from_base(), batch, 100)
     under = next(step for step, loss in enumerate(losses, start=1) if loss < 0.1 * losses[0])
@@ -93,7 +93,7 @@ def measure_overfit() -> dict[str, float]:
 
 
 def table(results: Sequence[tuple[Setting, list[Run]]], overfitted: dict[str, float]) -> str:
-    """The results as Markdown, dated, every run in it."""
+    """The results of all runs as a dated Markdown table."""
     lines = [
         "# Measured results",
         "",
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    measure(SETTINGS[0], seed=99)  # the first optimizer step of a process imports torch._dynamo: not to be counted
+    measure(SETTINGS[0], seed=99)  # warm-up: the first optimizer step of a process imports torch._dynamo
     results = []
     for setting in SETTINGS:
         runs = []

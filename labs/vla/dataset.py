@@ -1,13 +1,13 @@
-"""Demonstrations of the scripted expert, and the way from arrays to a batch.
+"""Demonstrations of the scripted expert, and the conversion from arrays to a batch.
 
 Notable choices
-- Frames are moments drawn independently, not whole episodes: every frame has the arm somewhere else, every three frames
-  a fresh table on which each block is named once. With 800 fixed episodes the policy memorised the tables (training
-  loss halved, success 4 %); a fresh table costs a tenth of a millisecond, so nothing is ever shown often enough to
-  memorise.
+- Frames are moments drawn independently, not whole episodes: every frame has a different arm position, and every three
+  frames share a new table on which each block is named once. With 800 fixed episodes the policy memorised the tables
+  (training loss halved, success 4 %); a new table costs a tenth of a millisecond, so no table is shown often enough to
+  be memorised.
 - The target is a chunk, the expert's next four actions. Once the expert has closed, the episode is over: the remaining
   steps repeat the last action and are marked in `action_is_pad`, and no loss may count them.
-- One frame in ten has the gripper closed on nothing, which a policy that closed too early will meet.
+- In up to one frame in ten the gripper is closed on nothing, a state that a policy reaches if it closes too early.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Batch: TypeAlias = dict[str, Tensor]
 action (B, H, 3) in environment units and action_is_pad (B, H)."""
 
 FIRST_PRETRAINING_SEED = 1_000_000
-"""Seeds from here on belong to `labs.vla.pretrain`: no demonstration shows a table the base checkpoint has seen."""
+"""Seeds from here on are reserved for `labs.vla.pretrain`: demonstrations never contain the base's training tables."""
 
 _DEMONSTRATION_STREAM = 1
 _NEAR_FRACTION = 0.5
@@ -70,28 +70,28 @@ class Frames:
         return len(self.state)
 
     def statistics(self) -> ActionStatistics:
-        """Mean and std of the actions, padded steps left out."""
+        """Mean and std of the actions, without padded steps."""
         return ActionStatistics.from_actions(self.action, self.action_is_pad)
 
 
 def demonstrations(count: int, seed: int, horizon: int = 4) -> Frames:
     """Draw `count` frames of the scripted expert; the same seed gives the same frames.
 
-    Raises ValueError for a seed of the pretraining's (1,000,000 and above).
+    Raises ValueError for seeds that are reserved for pretraining (1,000,000 and above).
     """
     if not 0 <= seed < FIRST_PRETRAINING_SEED:
         raise ValueError(
             f"demonstrations() was given the seed {seed}. It takes 0 to {FIRST_PRETRAINING_SEED - 1:,}; higher seeds "
             "are the tables on which the base checkpoint was pretrained."
         )
-    # The stream number keeps frames of seed s apart from the rollout that starts at `reset(seed=s)`.
+    # The stream number makes the frames of seed s independent of a rollout that starts at `reset(seed=s)`.
     moments = sample_moments(np.random.default_rng([_DEMONSTRATION_STREAM, seed]), count)
     action, action_is_pad = _expert_chunks(moments.arm, moments.target_block, horizon)
     return Frames(moments.images(), moments.state(), moments.instruction, action, action_is_pad)
 
 
 def collate(frames: Frames, indices: Sequence[int] | NDArray[np.integer]) -> Batch:
-    """Make a training batch of the frames at `indices`."""
+    """Make a training batch from the frames at `indices`."""
     chosen = np.asarray(indices)
     batch = observation_batch(frames.image[chosen], frames.state[chosen], [frames.instruction[i] for i in chosen])
     batch["action"] = torch.from_numpy(frames.action[chosen])  # (B, H, 3)
@@ -102,9 +102,9 @@ def collate(frames: Frames, indices: Sequence[int] | NDArray[np.integer]) -> Bat
 def observation_batch(
     image: NDArray[np.uint8], state: NDArray[np.float32], instruction: Sequence[str], length: int = 8
 ) -> Batch:
-    """Make a policy's inputs of images (B, 64, 64, 3), states (B, 3) and B sentences.
+    """Make a policy's inputs from images (B, 64, 64, 3), states (B, 3) and B sentences.
 
-    The only way from an observation to a tensor, for training and for the robot alike: two ways drift apart.
+    Both training and the robot convert observations here, because two separate conversions would diverge over time.
     """
     input_ids, attention_mask = tokenize(instruction, length)
     return {
@@ -116,10 +116,11 @@ def observation_batch(
 
 
 def batches(frames: Frames, batch_size: int, steps: int, seed: int) -> Iterator[Batch]:
-    """Yield `steps` batches; every frame is seen once before any is seen again."""
+    """Yield `steps` batches, drawn without replacement until too few frames for a batch are left."""
     if len(frames) < batch_size:
         raise ValueError(
-            f"A batch of {batch_size} was asked of {len(frames)} frames. Draw more frames or a smaller batch."
+            f"A batch of {batch_size} needs as many frames, and there are {len(frames)}: "
+            "draw more frames or use a smaller batch."
         )
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(frames))
@@ -132,7 +133,7 @@ def batches(frames: Frames, batch_size: int, steps: int, seed: int) -> Iterator[
 
 @dataclass(frozen=True)
 class Moments:
-    """Tables with an arm and an instruction, N of them: what a frame is drawn from."""
+    """N tables, each with an arm and an instruction, from which frames are rendered."""
 
     blocks: NDArray[np.float64]
     """(N, 3, 2) metres."""
@@ -148,11 +149,11 @@ class Moments:
 
     @property
     def target_block(self) -> NDArray[np.float64]:
-        """Where the named block is, (N, 2) metres."""
+        """The position of the named block, (N, 2) metres."""
         return self.blocks[np.arange(len(self.target)), self.target]
 
     def images(self) -> NDArray[np.uint8]:
-        """The camera's images, (N, 64, 64, 3)."""
+        """The camera images, (N, 64, 64, 3)."""
         return camera_images(self.blocks, self.colours, self.arm, self.gripper)
 
     def state(self) -> NDArray[np.float32]:
@@ -161,7 +162,7 @@ class Moments:
 
 
 def sample_moments(rng: np.random.Generator, count: int) -> Moments:
-    """Draw tables, instructions and arms: half of the arms anywhere, half near the named block, where it matters."""
+    """Draw tables, instructions and arms: half of the arms anywhere, half near the named block."""
     tables = -(-count // BLOCKS_ON_TABLE)
     blocks, colours = (np.repeat(array, BLOCKS_ON_TABLE, axis=0)[:count] for array in sample_layouts(rng, tables))
     target = rng.random((tables, BLOCKS_ON_TABLE)).argsort(axis=1).reshape(-1)[:count]  # each block named once a table
@@ -173,7 +174,7 @@ def sample_moments(rng: np.random.Generator, count: int) -> Moments:
     )
     near = np.clip(blocks[rows, target] + rng.normal(0, _NEAR_SPREAD, (count, 2)), 0.0, 1.0)
     arm = np.where(rng.random((count, 1)) < _NEAR_FRACTION, near, rng.uniform(0.02, 0.98, (count, 2)))
-    # Closed within reach of a block cannot be: the episode would have ended there.
+    # The gripper cannot be closed within reach of a block: the episode would have ended there.
     reachable = np.linalg.norm(blocks - arm[:, None], axis=-1).min(axis=1) < GRASP_RADIUS
     gripper = np.where(~reachable & (rng.random(count) < _CLOSED_FRACTION), CLOSED, OPEN)
     return Moments(blocks, colours, target, instruction, arm, gripper)
@@ -182,7 +183,7 @@ def sample_moments(rng: np.random.Generator, count: int) -> Moments:
 def _expert_chunks(
     arm: NDArray[np.float64], block: NDArray[np.float64], horizon: int
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The expert's next actions (N, H, 3), and which of them lie after the episode's end (N, H)."""
+    """The expert's next actions (N, H, 3), and which of them come after the episode's end (N, H)."""
     action = np.empty((len(arm), horizon, 3), np.float32)
     is_pad = np.zeros((len(arm), horizon), bool)
     for step in range(horizon):

@@ -1,4 +1,4 @@
-"""Episodes as pictures: an animated GIF, policies side by side, or a contact sheet that shows a film in print."""
+"""Episodes as images: an animated GIF of policies side by side, or a contact sheet for print."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Episode:
 
 
 def record(policy: Policy, seeds: Sequence[int], *, execute: int = 2, predict: Predict | None = None) -> list[Episode]:
-    """Run one episode for each seed, as `rollout` does, and keep what happened."""
+    """Run one episode for each seed, as `rollout` does, and record its scenes."""
     return [_record_one(policy, seed, execute, predict) for seed in seeds]
 
 
@@ -47,7 +47,8 @@ def episode_gif(
 ) -> Path:
     """Write one episode as an animated GIF; several named policies act side by side on the same table.
 
-    `width` is the pixels of one picture (384 by default). An episode that ends earlier waits on its last picture.
+    `width` is the width of one picture in pixels (384 by default). An episode that ends earlier stays on its last
+    picture.
     """
     named = {"": policies} if isinstance(policies, Policy) else dict(policies)
     if not named:
@@ -67,7 +68,7 @@ def contact_sheet(
     execute: int = 2,
     width: int = 192,
 ) -> Path:
-    """Write episodes as one PNG: a row for each policy and seed, `columns` moments from first to last in it."""
+    """Write episodes as one PNG: a row for each policy and seed, with `columns` moments from the first to the last."""
     named = {"": policies} if isinstance(policies, Policy) else dict(policies)
     rows = []
     for title, policy in named.items():
@@ -130,7 +131,7 @@ def _beside(images: Sequence[Image.Image]) -> Image.Image:
 
 
 def _save_gif(frames: Sequence[Image.Image], path: Path) -> Path:
-    # One palette for the whole film, from its last picture: a palette for each would make the table flicker.
+    # One palette for all frames, taken from the last: a palette for each frame would make the table flicker.
     palette = frames[-1].quantize(colors=128)
     indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     step = 1000 // Tabletop.metadata["render_fps"]

@@ -1,7 +1,7 @@
-"""Three ways from a feature to a chunk of actions: regress it, classify it, or let it flow out of noise.
+"""Three ways from a feature to a chunk of actions: regression, classification, or flow matching from noise.
 
-All have the same face, so a policy does not know which it holds. A head works on *normalised* actions (B, H, A) and
-says in `statistics()` which normalisation it was made for; what the robot gets is the policy's business.
+All have the same interface, so a policy works with any of them. A head works on *normalised* actions (B, H, A), and
+`statistics()` returns the normalisation that it expects; the policy converts between them and environment units.
 
     loss(feature (B, D), target (B, H, A), is_pad (B, H)) -> scalar
     predict(feature (B, D)) -> (B, H, A)
@@ -19,7 +19,7 @@ from labs.vla.normalization import ActionStatistics
 
 
 class ActionHead(nn.Module):
-    """What the three heads share: sizes, and the normalisation they were made for."""
+    """What the three heads share: sizes, and the normalisation that they expect."""
 
     def __init__(self, horizon: int, action_dim: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class ActionHead(nn.Module):
         self.action_dim = action_dim
 
     def statistics(self) -> ActionStatistics:
-        """Mean and std for the tabletop's actions; zeros and ones for a robot of another action width."""
+        """Mean and std of the tabletop's actions; zeros and ones for another number of action dimensions."""
         if self.action_dim == 3:
             return ActionStatistics.tabletop()
         return ActionStatistics(torch.zeros(self.action_dim), torch.ones(self.action_dim))
@@ -40,7 +40,7 @@ class ActionHead(nn.Module):
 
 
 class RegressionHead(ActionHead):
-    """Predict the whole chunk at once; the default, and the quickest to learn."""
+    """Predict the whole chunk at once; the default, and the fastest to train."""
 
     def __init__(self, width: int, horizon: int, action_dim: int) -> None:
         super().__init__(horizon, action_dim)
@@ -64,7 +64,7 @@ class TokenHead(ActionHead):
     """Classify each action dimension into 64 bins, all at once (parallel decoding, as OpenVLA-OFT does).
 
     Actions are mapped to [-1, 1] by the action space's bounds. With a clipped z-score instead, a rare action can lie
-    outside every bin: where closing the gripper was z = +3.6 and the bins ended at 2.5, the loss fell and the robot
+    outside all bins: when closing the gripper was z = +3.6 and the bins ended at 2.5, the loss fell and the robot
     never grasped anything.
     """
 
@@ -76,10 +76,10 @@ class TokenHead(ActionHead):
         self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), logits)
 
     def _start_smooth_across_bins(self, logits: nn.Linear) -> None:
-        """Start with neighbouring bins alike: each logit a random low-frequency function of its bin's centre.
+        """Initialise neighbouring bins alike: each logit is a random low-frequency function of its bin's centre.
 
-        Cross-entropy does not know that bin 31 is next to 32. From independent weights that has to be learnt bin by
-        bin: 250 steps then reach 1 to 19 % success, and 84 to 95 % from these.
+        Cross-entropy does not use the fact that bin 31 is next to 32. From independent weights this has to be learnt
+        bin by bin: 250 steps then reach 1 to 19 % success, compared with 84 to 95 % from these weights.
         """
         centres = (torch.arange(self.bins) + 0.5) / self.bins  # (bins,)
         frequency = torch.arange(1, _BIN_FREQUENCIES + 1)
@@ -98,11 +98,11 @@ class TokenHead(ActionHead):
         return self.mlp(feature).unflatten(-1, (self.horizon, self.action_dim, self.bins))
 
     def encode(self, action: Tensor) -> Tensor:
-        """Normalised actions to bin indices, int64, same shape; values outside [-1, 1] go to the outermost bins."""
+        """Normalised actions to bin indices, int64, same shape; values outside [-1, 1] map to the outermost bins."""
         return ((action + 1) / 2 * self.bins).floor().long().clamp(0, self.bins - 1)
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Bin indices to the *centres* of their bins: left edges would pull every action by half a bin."""
+        """Bin indices to the *centres* of their bins: left edges would shift every action by half a bin."""
         return (tokens + 0.5) / self.bins * 2 - 1
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
@@ -112,20 +112,20 @@ class TokenHead(ActionHead):
         return mean_over_steps(error.view(target.shape).mean(dim=-1), is_pad)
 
     def predict(self, feature: Tensor) -> Tensor:
-        """The centres of the likeliest bins, (B, H, A)."""
+        """The centres of the most probable bins, (B, H, A)."""
         return self.decode(self(feature).argmax(dim=-1))
 
 
 class FlowMatchingHead(ActionHead):
-    """Learn the velocity from noise to the chunk, and follow it in ten Euler steps (as π0 and SmolVLA do).
+    """Learn the velocity from noise to the chunk, and integrate it in ten Euler steps (as π0 and SmolVLA do).
 
-    Noise is drawn on the CPU and moved: the same seed gives the same actions on every device.
+    Noise is drawn on the CPU and then moved, so the same seed gives the same actions on every device.
     """
 
     def __init__(self, width: int, horizon: int, action_dim: int, draws: int = 8, euler_steps: int = 10) -> None:
         super().__init__(horizon, action_dim)
         self.draws = draws
-        """Noise draws for each sample of a batch: the feature is the expensive part, noise is cheap."""
+        """Noise draws per sample of a batch: the feature is expensive to compute, noise is cheap."""
         self.euler_steps = euler_steps
         chunk = horizon * action_dim
         self.mlp = nn.Sequential(
@@ -167,7 +167,7 @@ HEADS: dict[str, Callable[[int, int, int], ActionHead]] = {
 
 
 def mean_over_steps(error: Tensor, is_pad: Tensor) -> Tensor:
-    """Mean of error (B, H) over the steps that are not padding: the divisor counts the same steps as the sum."""
+    """Mean of error (B, H) over the steps that are not padding: sum and divisor count the same steps."""
     is_step = ~is_pad
     return (error * is_step).sum() / is_step.sum().clamp(min=1)
 

@@ -1,7 +1,7 @@
-"""The instruction and its tokens: sixteen words, one token each, padded on the right.
+"""The instruction and its tokens: one token per word, padded on the right.
 
-A word-level vocabulary keeps the token ids readable in a debugger. Everything else is as with a real tokenizer: a
-beginning-of-sequence token, a padding token that the attention mask must hide, and a fixed length that truncates.
+A word-level vocabulary keeps the token ids readable in a debugger. Everything else is as in a real tokenizer: a
+beginning-of-sequence token, a padding token that the attention mask must hide, and truncation at a fixed length.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ COLOUR_IDS = tuple(TOKEN_ID[colour] for colour in COLOURS)
 def tokenize(instructions: Sequence[str], length: int = 8) -> tuple[Tensor, Tensor]:
     """Turn sentences into `input_ids` (B, L) and `attention_mask` (B, L), int64, 1 where there is a token.
 
-    Sentences start with `<bos>`, are padded on the right, and cut at `length`. Raises ValueError for a word outside the
-    vocabulary.
+    Sentences start with `<bos>`, are padded on the right, and are truncated at `length`. Raises ValueError for a word
+    outside the vocabulary.
     """
     input_ids = torch.full((len(instructions), length), PAD_ID)
     attention_mask = torch.zeros_like(input_ids)

@@ -1,8 +1,8 @@
-"""Action statistics: actions in metres are made comparable for the loss, and predictions are brought back.
+"""Action statistics: normalise actions in metres for the loss, and convert predictions back.
 
-The one place where the policy's numbers meet the robot's. `unnormalize` is the inverse of `normalize` by construction,
-and both read the same two buffers, which travel with the checkpoint: statistics kept beside a model are sooner or later
-another model's.
+The only place that converts between the policy's units and the robot's. `unnormalize` is the inverse of `normalize` by
+construction, and both read the same two buffers, which are saved in the checkpoint: statistics stored separately from a
+model are sooner or later used with another one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from labs.vla.tabletop import ACTION_HIGH, ACTION_LOW
 
 
 class ActionStatistics(nn.Module):
-    """The affine map between actions in environment units and the numbers a head predicts.
+    """The affine map between actions in environment units and the numbers that a head predicts.
 
     `normalize` is `(action - mean) / std`, `unnormalize` its inverse, both on (..., A). The buffers stay float32
-    whatever the module is cast to: in bfloat16 the mean alone would be off by up to 0.4 %, a bias in every action.
+    whatever the module is cast to: in bfloat16 the mean alone could be off by 0.4 %, a bias in every action.
     """
 
     mean: Tensor
@@ -44,7 +44,7 @@ class ActionStatistics(nn.Module):
 
     @classmethod
     def from_actions(cls, action: NDArray[np.floating], action_is_pad: NDArray[np.bool_] | None = None) -> Self:
-        """Mean and standard deviation of actions (..., A), padded steps (...) left out."""
+        """Mean and standard deviation of actions (..., A), without padded steps (...)."""
         rows = action.reshape(-1, action.shape[-1]) if action_is_pad is None else action[~action_is_pad]  # (M, A)
         return cls(torch.from_numpy(rows.mean(axis=0)), torch.from_numpy(rows.std(axis=0)))
 
@@ -55,7 +55,7 @@ class ActionStatistics(nn.Module):
 
     @classmethod
     def tabletop_bounds(cls) -> Self:
-        """The action space itself mapped to [-1, 1], for heads whose range is bounded."""
+        """Maps the action space to [-1, 1], for heads with a bounded range."""
         low, high = torch.from_numpy(ACTION_LOW), torch.from_numpy(ACTION_HIGH)
         return cls((low + high) / 2, (high - low) / 2)
 
@@ -71,7 +71,7 @@ class ActionStatistics(nn.Module):
         mean, std = self.mean, self.std
         super()._apply(fn, recurse)
         if not mean.is_meta:
-            # `.to(dtype)` has moved and rounded the buffers; keep the move, take the values back.
+            # `.to(dtype)` has moved and rounded the buffers; keep the new device, restore the values.
             self.mean, self.std = mean.to(self.mean.device), std.to(self.std.device)
         return self
 

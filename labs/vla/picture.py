@@ -1,6 +1,6 @@
-"""The tabletop for human eyes: six times the camera's resolution, with shadows, a gripper with fingers and a caption.
+"""The tabletop drawn for viewers: six times the camera's resolution, with shadows, gripper fingers and a caption.
 
-The policy never sees these pictures; it gets the 64 × 64 camera image that `tabletop.camera_images` draws.
+The policy never receives these pictures; it gets the 64 × 64 camera image that `tabletop.camera_images` draws.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RGB = tuple[int, int, int]
 
 
 def draw_scene(scene: Scene, title: str | None = None) -> NDArray[np.uint8]:
-    """Draw the table from above: uint8 (432, 384, 3). `title` replaces the instruction under it."""
+    """Draw the table from above: uint8 (432, 384, 3). `title` replaces the instruction in the caption."""
     table = _table().copy()
     for layer in (_blocks(scene), _gripper(scene)):
         table = Image.alpha_composite(table, _shadow_of(layer))
@@ -45,7 +45,7 @@ def draw_scene(scene: Scene, title: str | None = None) -> NDArray[np.uint8]:
 
 
 def _pixel(metres: NDArray[np.floating]) -> tuple[float, float]:
-    """Table coordinates to oversampled pixels, with a margin so that a block at the edge is whole."""
+    """Table coordinates to oversampled pixels, with a margin so that a block at the edge is fully visible."""
     side = TABLE_PIXELS * _OVERSAMPLE
     x, y = (0.05 + 0.9 * np.asarray(metres)) * side
     return float(x), float(y)
@@ -53,7 +53,7 @@ def _pixel(metres: NDArray[np.floating]) -> tuple[float, float]:
 
 @cache
 def _table() -> Image.Image:
-    """A wooden top: broad grain along x, a little darker towards the edges. Drawn once, from a fixed seed."""
+    """A wooden table top: broad grain along x, a little darker towards the edges. Drawn once, from a fixed seed."""
     side = TABLE_PIXELS * _OVERSAMPLE
     rng = np.random.default_rng(7)
     rows = np.convolve(rng.normal(size=side + 24), np.ones(25) / 25, mode="valid")[:, None]  # (S, 1)
@@ -71,7 +71,7 @@ def _blocks(scene: Scene) -> Image.Image:
     for block, colour in zip(scene.blocks, scene.colours, strict=True):
         x, y = _pixel(block)
         rgb = _BLOCK_RGB[COLOURS[colour]]
-        # A darker block beneath and a lighter face on it, a little up and to the left: the light comes from there.
+        # A darker block and a lighter face on top, shifted up and to the left, where the light comes from.
         draw.rounded_rectangle((x - half, y - half, x + half, y + half), radius=9, fill=_shade(rgb, 0.72))
         face = (x - half + 1, y - half + 1, x + half - 9, y + half - 9)
         draw.rounded_rectangle(face, radius=8, fill=rgb, outline=_shade(rgb, 1.18), width=3)
@@ -79,7 +79,7 @@ def _blocks(scene: Scene) -> Image.Image:
 
 
 def _gripper(scene: Scene) -> Image.Image:
-    """Two fingers and a palm from above, apart while open, on the arm that reaches in from below."""
+    """Two fingers and a palm from above, on an arm that enters from below; the fingers are apart while open."""
     layer, draw = _layer()
     x, y = _pixel(scene.arm)
     gap = 12 if scene.gripper > 0 else 34
@@ -122,7 +122,7 @@ def _write_caption(picture: Image.Image, scene: Scene, text: str) -> None:
 
 @cache
 def caption_font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font at `size` pixels: no system font is asked for, so pictures are the same everywhere."""
+    """Pillow's built-in font at `size` pixels: no system font is used, so pictures are the same everywhere."""
     return ImageFont.load_default(size)
 
 

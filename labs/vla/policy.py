@@ -1,15 +1,15 @@
 """The policy, from pixels to action: vision tower → projector → language model → action head.
 
     pixel_values (B, 3, 64, 64) ── SigLIP ── (B, P, V) ── projector ── (B, P, D) ┐
-    input_ids (B, L) ───────────── token embedding ──────────────────── (B, L, D) ├─ Llama ─ last token (B, D) ─ head ─
-    (B, H, A) state (B, 3) ───────────────── proprioception ───────────────────── (B, 1, D) ┘
+    input_ids (B, L) ───────────── token embedding ──────────────────── (B, L, D) ├─ Llama ─ last token (B, D) ─ head
+    state (B, 3) ───────────────── proprioception ───────────────────── (B, 1, D) ┘                          (B, H, A)
 
 Notable choices
-- One causal sequence: patches, instruction, state. The state comes last, so its hidden state has seen everything, and
-  the head reads nothing else.
+- One causal sequence: patches, instruction, state. The state comes last, so its hidden state attends to everything, and
+  the head reads only that.
 - Hugging Face's convention: `policy(**batch).loss` trains, and without `action` the same call predicts.
 - Each part is a method, so a policy that differs in one part overrides one method.
-- Sized for a laptop's CPU: 180,000 parameters. `PolicyConfig.smolvla_sized()` is the same code at 450 million.
+- Sized for a laptop's CPU: 180,000 parameters. `PolicyConfig.smolvla_sized()` is the same code with 450 million.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PolicyConfig:
     def smolvla_sized(cls) -> PolicyConfig:
         """About 450 million parameters, as SmolVLA has (arXiv:2506.01844).
 
-        Its vision tower's sizes and all 32 layers of SmolLM2-360M, instead of half of them and an action expert.
+        It uses SmolVLA's vision tower sizes and all 32 layers of SmolLM2-360M, not half of them plus an action expert.
         """
         return cls(
             image_size=512,
@@ -90,7 +90,7 @@ class PolicyConfig:
 
 @dataclass
 class PolicyOutput(ModelOutput):
-    """`loss`, a scalar, when actions were given; else `action` (B, H, A) in environment units."""
+    """`loss`, a scalar, if actions were given; else `action` (B, H, A) in environment units."""
 
     loss: Tensor | None = None
     action: Tensor | None = None
@@ -110,14 +110,14 @@ class Policy(nn.Module):
         self.action_statistics = self.head.statistics()
 
     def build_head(self) -> ActionHead:
-        """The head that `config.head` names."""
+        """The head named by `config.head`."""
         if self.config.head not in HEADS:
             raise ValueError(f"There is no action head {self.config.head!r}. Choose one of: {', '.join(HEADS)}.")
         return HEADS[self.config.head](self.config.width, self.config.horizon, self.config.action_dim)
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.proprioception.weight.device
 
     def forward(
@@ -129,7 +129,7 @@ class Policy(nn.Module):
         action: Tensor | None = None,
         action_is_pad: Tensor | None = None,
     ) -> PolicyOutput:
-        """The training loss where `action` (B, H, A) is given, in environment units; else the predicted chunk."""
+        """The training loss if `action` (B, H, A), in environment units, is given; else the predicted chunk."""
         feature = self.encode(pixel_values, input_ids, attention_mask, state)  # (B, D)
         if action is None:
             return PolicyOutput(action=self.decode(feature))
@@ -139,12 +139,12 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def predict(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The action chunk for observations, (B, H, A) in environment units; actions in the batch are not read."""
+        """The action chunk for observations, (B, H, A) in environment units; ignores the batch's actions."""
         feature = self.encode(**{name: batch[name] for name in OBSERVATION_KEYS})
         return self.decode(feature)
 
     def encode(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor, state: Tensor) -> Tensor:
-        """The feature an action is read from: the hidden state of the last token, the robot's state, (B, D)."""
+        """The feature that the head reads: the hidden state of the last token, the robot's state, (B, D)."""
         embeddings, mask = self.embed_prefix(pixel_values, input_ids, attention_mask, state)
         return self.run_language_model(embeddings, mask)[:, -1]
 
@@ -157,7 +157,7 @@ class Policy(nn.Module):
     def join_prefix(
         self, images: Tensor, input_ids: Tensor, attention_mask: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Put embedded images (B, P, D) before instruction and state, and mask out padding alone."""
+        """Put embedded images (B, P, D) before instruction and state, and mask out only padding."""
         words = self.embed_instruction(input_ids)  # (B, L, D)
         own = self.embed_state(state)  # (B, 1, D)
         seen = attention_mask.new_ones(images.shape[:2])  # (B, P)
@@ -165,7 +165,7 @@ class Policy(nn.Module):
         return torch.cat([images, words, own], dim=1), torch.cat([seen, attention_mask, last], dim=1)
 
     def embed_images(self, pixel_values: Tensor) -> Tensor:
-        """Patches as the language model reads them: (B, 3, 64, 64) to (B, P, D)."""
+        """Image patches as inputs of the language model: (B, 3, 64, 64) to (B, P, D)."""
         features = self.vision(pixel_values=pixel_values).last_hidden_state  # (B, P, V)
         return self.projector(features)
 
@@ -178,7 +178,7 @@ class Policy(nn.Module):
         return self.proprioception(state.to(self.proprioception.weight.dtype))[:, None]
 
     def run_language_model(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states of the whole sequence, (B, T, D). Positions count what the mask lets through."""
+        """Hidden states of the whole sequence, (B, T, D). Positions count only unmasked tokens."""
         return self.language_model(
             inputs_embeds=embeddings, attention_mask=mask, position_ids=position_ids_from_mask(mask)
         ).last_hidden_state
@@ -199,11 +199,11 @@ class Policy(nn.Module):
         seed: int = 0,
         reinitialise: Collection[str] = (),
     ) -> Self:
-        """Start from the pretrained base: its vision-language part, and a fresh action head drawn from `seed`.
+        """Start from the pretrained base: its vision-language part, and a new action head initialised from `seed`.
 
-        `reinitialise` names parts to leave as drawn from `seed` too, of `vision`, `projector`, `language_model`,
-        `proprioception`. The caller's random state is left as it was. Raises ValueError where the checkpoint's sizes
-        are not the config's.
+        `reinitialise` names parts that are also initialised from `seed` instead of loaded, of `vision`, `projector`,
+        `language_model`, `proprioception`. The caller's random state does not change. Raises ValueError if the sizes in
+        the checkpoint and the config differ.
         """
         config = replace(config or PolicyConfig.tiny(), head=head)
         with private_randomness(seed):
@@ -217,9 +217,9 @@ BASE_PARTS = ("vision", "projector", "language_model", "proprioception")
 
 
 def load_base(policy: Policy, path: Path = BASE_CHECKPOINT, skip: Collection[str] = ()) -> None:
-    """Load the pretrained parts into `policy`, but for those named in `skip`.
+    """Load the pretrained parts into `policy`, except those named in `skip`.
 
-    Every tensor of a loaded part must be in the file and of the right shape; raises ValueError otherwise.
+    Raises ValueError for an unknown part or other sizes, RuntimeError for missing tensors or tensors of another shape.
     """
     unknown = set(skip) - set(BASE_PARTS)
     if unknown:

@@ -1,14 +1,14 @@
 """Make the base checkpoint: `python -m labs.vla.pretrain` writes labs/vla/base.safetensors.
 
-A vision-language model is pretrained on what is where; only then does a robot's policy start from it. So here too: the
-base learns *grounding* and never sees an action.
+A robot's policy starts from a vision-language model that was pretrained without actions. Likewise, the base here
+learns *grounding* and is never trained on an action.
 
-- In each patch: which colour of block, if any, and where in the patch (read from the vision tower).
-- At the colour's word: where the named block is (read from the language model).
-- At the last token: where the named block is, on the table and as seen from the gripper.
+- In each patch: the colour of the block, if any, and its position in the patch (read from the vision tower).
+- At the colour's word: the position of the named block (read from the language model).
+- At the last token: the position of the named block, on the table and relative to the gripper.
 
-The tables come from seeds that `demonstrations()` refuses, so a lab's data is new to the base. From this base a fresh
-regression head learns to act in about seven CPU seconds; from scratch the same policy is nowhere after twelve
+The tables come from seeds that `demonstrations()` rejects, so a lab's data is new to the base. From this base a new
+regression head learns to act in about seven CPU seconds; from scratch the same policy never succeeds after twelve
 (`RESULTS.md`). The seed, the steps, the sizes and the last losses are in the file's metadata.
 """
 
@@ -41,7 +41,7 @@ WARM_UP_STEPS = 50
 
 
 def pretrain(steps: int = STEPS, seed: int = SEED, report_every: int = 250) -> tuple[Policy, dict[str, float]]:
-    """Train the vision-language part on grounding; return it in a policy, with the mean losses of the last steps."""
+    """Train the vision-language part on grounding; returns it in a policy, with the mean losses of the last steps."""
     torch.manual_seed(seed)
     policy = Policy(PolicyConfig.tiny())
     questions = GroundingQuestions(policy.config)
@@ -67,21 +67,21 @@ def pretrain(steps: int = STEPS, seed: int = SEED, report_every: int = 250) -> t
 
 @dataclass(frozen=True)
 class GroundingBatch:
-    """Observations, and what is true of them."""
+    """Observations, and the targets of the grounding tasks."""
 
     observations: Batch
     named_block: Tensor
-    """(B, 2): where the named block is, metres."""
+    """(B, 2): position of the named block, metres."""
     arm: Tensor
-    """(B, 2): where the gripper is, metres."""
+    """(B, 2): position of the gripper, metres."""
     patch_colour: Tensor
     """(B, P, 4): 1 where a block of that colour lies in the patch."""
     patch_offset: Tensor
-    """(B, P, 2): where in the patch it lies, in [-1, 1]."""
+    """(B, P, 2): the block's position in the patch, in [-1, 1]."""
 
     @classmethod
     def of(cls, moments: Moments) -> GroundingBatch:
-        """Render moments and look up the answers."""
+        """Render moments and compute the targets."""
         colour, offset = _patch_contents(moments)
         return cls(
             observation_batch(moments.images(), moments.state(), moments.instruction),
@@ -93,7 +93,7 @@ class GroundingBatch:
 
 
 class GroundingQuestions(nn.Module):
-    """Linear readouts of the answers; thrown away after pretraining."""
+    """Linear readouts for the grounding tasks; discarded after pretraining."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class GroundingQuestions(nn.Module):
         self.at_state = nn.Linear(config.width, 4)
 
     def losses(self, policy: Policy, batch: GroundingBatch) -> dict[str, Tensor]:
-        """The loss of each question."""
+        """The loss of each task."""
         seen = batch.observations
         features = policy.vision(pixel_values=seen["pixel_values"]).last_hidden_state  # (B, P, V)
         embeddings, mask = policy.join_prefix(
@@ -110,7 +110,7 @@ class GroundingQuestions(nn.Module):
         )
         hidden = policy.run_language_model(embeddings, mask)  # (B, T, D)
         patches = features.shape[1]
-        is_colour = torch.isin(seen["input_ids"], torch.tensor(COLOUR_IDS))  # (B, L), once a row
+        is_colour = torch.isin(seen["input_ids"], torch.tensor(COLOUR_IDS))  # (B, L), one True per row
         at_word = hidden[:, patches : patches + is_colour.shape[1]][is_colour]  # (B, D)
         place = 4 * (batch.named_block - 0.5)
         from_gripper = 4 * (batch.named_block - batch.arm)
@@ -129,7 +129,7 @@ class GroundingQuestions(nn.Module):
 
 
 def _patch_contents(moments: Moments) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What lies in each patch: colours (N, P, 4) and the place in the patch (N, P, 2)."""
+    """The contents of each patch: colours (N, P, 4) and the position in the patch (N, P, 2)."""
     count = len(moments.target)
     patch = IMAGE_SIZE // GRID_CELLS
     colour = np.zeros((count, GRID_CELLS**2, len(COLOURS)), np.float32)
@@ -144,7 +144,7 @@ def _patch_contents(moments: Moments) -> tuple[NDArray[np.float32], NDArray[np.f
 
 
 def save_base(policy: Policy, path: Path, notes: dict[str, str]) -> None:
-    """Write the pretrained parts, and the sizes they need, to `path`."""
+    """Write the pretrained parts, and the config sizes that they need, to `path`."""
     tensors = {
         f"{part}.{name}": value.contiguous()
         for part in BASE_PARTS

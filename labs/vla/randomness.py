@@ -1,4 +1,4 @@
-"""Randomness that is one's own: seeded inside, and outside as if nothing had been drawn."""
+"""Private randomness: seeded inside a block, without effect on the caller's random state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 @contextmanager
 def private_randomness(seed: int) -> Iterator[None]:
-    """Seed the CPU's generator for a block and give the caller's state back after it, also after an error.
+    """Seed the CPU's generator for a block, and restore the caller's state afterwards, even after an error.
 
-    Only the CPU's: everything random in `labs.vla` is drawn there and moved, so a seed means the same on every device.
+    Only the CPU's: `labs.vla` draws all random numbers there and moves them, so a seed gives the same on every device.
     """
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed)

@@ -1,7 +1,7 @@
-"""The closed loop: the policy acts, the table answers, and what counts is whether the block is reached.
+"""The closed loop: the policy acts, the environment responds, and the result is whether the block is reached.
 
-All episodes run side by side in one batch, so fifty of them cost a few tenths of a CPU second. A finished episode stays
-in the batch and its actions are ignored: row i is the same episode from first to last, whatever buffers the controller
+All episodes run in one batch, so fifty of them cost a few tenths of a CPU second. A finished episode stays in the batch
+and its actions are ignored: row i is the same episode from the first step to the last, whatever buffers the controller
 keeps.
 """
 
@@ -30,30 +30,30 @@ OnFrame = Callable[[int, Tabletop], None]
 
 @dataclass(frozen=True)
 class Rollout:
-    """What happened in each of N episodes."""
+    """The results of N episodes."""
 
     success: NDArray[np.bool_]
     """(N,): closed at the named block."""
     wrong_block: NDArray[np.bool_]
-    """(N,): closed at another one."""
+    """(N,): closed at another block."""
     distance: NDArray[np.float64]
     """(N,): metres from the gripper to the named block at the end."""
     steps: NDArray[np.int64]
-    """(N,): how many actions the episode took."""
+    """(N,): the number of actions in the episode."""
 
     @property
     def success_rate(self) -> float:
-        """Share of episodes that closed at the named block."""
+        """The fraction of episodes that closed at the named block."""
         return float(self.success.mean())
 
     @property
     def wrong_block_rate(self) -> float:
-        """Share of episodes that closed at another block: sees, but does not listen."""
+        """The fraction of episodes that closed at another block: the policy ignores the instruction."""
         return float(self.wrong_block.mean())
 
     @property
     def never_closed_rate(self) -> float:
-        """Share of episodes that ran out of time."""
+        """The fraction of episodes that ran out of time."""
         return float((~self.success & ~self.wrong_block).mean())
 
     @property
@@ -73,9 +73,9 @@ def rollout(
 ) -> Rollout:
     """Run `episodes` of the tabletop with seeds from `first_seed` on, executing `execute` actions of each chunk.
 
-    `predict` stands in for `policy.predict`, to see what another way of using the same weights does. Runs in evaluation
-    mode and restores the policy's; sampling heads draw from `first_seed`, and the caller's random state is left as it
-    was.
+    `predict` replaces `policy.predict`, to test another way of using the same weights. Runs in evaluation mode and
+    restores the policy's mode afterwards. Heads that sample are seeded with `first_seed`, and the caller's random state
+    does not change.
     """
     queue = ActionQueue(predict or policy.predict, execute)
     was_training = policy.training
@@ -88,9 +88,9 @@ def rollout(
 
 
 class ActionQueue:
-    """Executes the first `execute` actions of a chunk, one a call, then asks for the next chunk.
+    """Executes the first `execute` actions of a chunk, one per call, then requests the next chunk.
 
-    Holds one queue for the whole batch: entry t is (B, 3), so time is what is queued and the batch axis is never
+    Holds one queue for the whole batch: entry t is (B, 3), so the queue runs along time and the batch axis is never
     sliced.
     """
 
@@ -102,7 +102,7 @@ class ActionQueue:
         self._actions: deque[Tensor] = deque()
 
     def reset(self) -> None:
-        """Forget the rest of the chunk: it belongs to the episode that ended."""
+        """Discard the rest of the chunk: it belongs to the episode that ended."""
         self._actions.clear()
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -146,4 +146,4 @@ def _run(seeds: list[int], queue: ActionQueue, device: torch.device, on_frame: O
 
 
 def _look_away(_row: int, _table: Tabletop) -> None:
-    """Nobody watches."""
+    """Do nothing: the default for `on_frame`."""

@@ -1,17 +1,17 @@
 """The task: a camera looks down on a table, an instruction names a coloured block, the arm goes there and closes.
 
-The smallest setting that still needs all of a vision-language-action policy. Three of four colours lie on the table, so
-the picture must be seen; any of the three may be named, so the instruction must be read; the arm is three pixels wide,
-so its own position (proprioception) is worth having; and the gripper must close within 7 cm of the block, so small
-errors matter.
+The smallest task that still needs all parts of a vision-language-action policy. Blocks of three of four colours lie on
+the table, so the image is needed; any of the three may be named, so the instruction is needed; the arm is three pixels
+wide in the image, so its own position (proprioception) is useful; and the gripper must close within 7 cm of the block,
+so small errors matter.
 
 Notable choices
-- The table is the unit square, x to the right and y down, as pixels are. Positions in metres, one action at most 0.1 m.
-- Each block lies inside one cell of a 4 × 4 grid, up to three pixels off its centre: it never straddles two vision
-  patches. With free positions the same policy was not learnt in 400 steps; on the grid it is, and the lesson is the
-  debugging.
-- Closing the gripper at any block ends the episode, at the wrong one without a reward: a policy that does not read the
-  instruction is right one time in three.
+- The table is the unit square, x to the right and y down, as in images. Positions in metres, one action at most 0.1 m.
+- Each block lies inside one cell of a 4 × 4 grid, up to three pixels off its centre: it never spans two vision
+  patches. With free positions the same policy did not learn in 400 steps. On the grid it does, and the labs are about
+  debugging, not about vision.
+- Closing the gripper at any block ends the episode, without a reward if it is the wrong one: a policy that ignores the
+  instruction succeeds one time in three.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 IMAGE_SIZE = 64
 BLOCKS_ON_TABLE = 3
 MAX_STEP = 0.1
-"""Metres the arm may move along each axis in one action."""
+"""The largest movement along each axis in one action, in metres."""
 GRASP_RADIUS = 0.07
-"""Metres between gripper and block within which closing takes hold of it."""
+"""The largest distance in metres between gripper and block at which closing grasps the block."""
 EPISODE_STEPS = 20
 
 OPEN, CLOSED = -1.0, 1.0
@@ -56,9 +56,9 @@ class Tabletop(gymnasium.Env[dict[str, Any], "NDArray[np.float32]"]):
 
     Observation: `image` uint8 (64, 64, 3) RGB; `state` float32 (3,), the arm's x and y and the gripper (-1 open, +1
     closed); `instruction`, text. Action: float32 (3,), dx and dy in metres within ±0.1 and the gripper in [-1, 1],
-    above 0 closes. Reward 1 for closing at the named block, else 0. Terminates when the gripper closes within reach of
-    any block, is truncated after `max_steps`. `info` holds `success`, `wrong_block` and `distance` (metres to the named
-    block).
+    where above 0 closes. Reward 1 for closing at the named block, else 0. Terminates when the gripper closes within
+    reach of any block, is truncated after `max_steps`. `info` holds `success`, `wrong_block` and `distance` (metres to
+    the named block).
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 8}
@@ -80,7 +80,7 @@ class Tabletop(gymnasium.Env[dict[str, Any], "NDArray[np.float32]"]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Lay out a fresh table; `options={"scene": scene}` starts from a given one instead."""
+        """Draw a new table; `options={"scene": scene}` starts from a given one instead."""
         super().reset(seed=seed)
         given = (options or {}).get("scene")
         self.scene = given if given is not None else Scene.sample(self.np_random)
@@ -88,7 +88,7 @@ class Tabletop(gymnasium.Env[dict[str, Any], "NDArray[np.float32]"]):
         return self.scene.observation(), self._info()
 
     def step(self, action: NDArray[np.float32]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Move, then close or open: the gripper closes where the arm arrives, not where it came from."""
+        """Move, then close or open the gripper: it closes at the arm's new position."""
         action = np.asarray(action, np.float64)
         if action.shape != (3,) or not np.isfinite(action).all():
             raise ValueError(
@@ -104,10 +104,10 @@ class Tabletop(gymnasium.Env[dict[str, Any], "NDArray[np.float32]"]):
         return self.scene.observation(), float(info["success"]), terminated, self._steps >= self.max_steps, info
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Draw the table for a person, larger and with the instruction: uint8 (432, 384, 3)."""
+        """Draw the table for the viewer, larger and with the instruction: uint8 (432, 384, 3)."""
         if self.render_mode is None:
             return None
-        from labs.vla.picture import draw_scene  # Pillow is needed by those who look, not by those who train
+        from labs.vla.picture import draw_scene  # Pillow is needed for rendering only, not for training
 
         return draw_scene(self.scene)
 
@@ -122,7 +122,7 @@ class Tabletop(gymnasium.Env[dict[str, Any], "NDArray[np.float32]"]):
 
 @dataclass(frozen=True)
 class Scene:
-    """One table: where the blocks are, where the arm is, and what it was told."""
+    """One table: the blocks, the arm and the instruction."""
 
     blocks: NDArray[np.float64]
     """Block centres, (3, 2), x and y in metres."""
@@ -137,7 +137,7 @@ class Scene:
 
     @classmethod
     def sample(cls, rng: np.random.Generator) -> Scene:
-        """Draw a table with three blocks of different colours, a named one and an open gripper somewhere."""
+        """Draw a table with three blocks of different colours, one of them named, and an open gripper at random."""
         blocks, colours = sample_layouts(rng, 1)
         target = int(rng.integers(BLOCKS_ON_TABLE))
         template = INSTRUCTION_TEMPLATES[int(rng.integers(len(INSTRUCTION_TEMPLATES)))]
@@ -145,7 +145,7 @@ class Scene:
         return cls(blocks[0], colours[0], target, instruction, arm=rng.uniform(0.1, 0.9, 2))
 
     def observation(self) -> dict[str, Any]:
-        """What the robot gets: camera image, own state, instruction."""
+        """What the robot observes: camera image, proprioceptive state, instruction."""
         gripper = np.array([self.gripper])
         image = camera_images(self.blocks[None], self.colours[None], self.arm[None], gripper)[0]
         state = np.array([*self.arm, self.gripper], np.float32)
@@ -156,16 +156,16 @@ class Scene:
         return np.linalg.norm(self.blocks - self.arm, axis=-1)
 
     def held_block(self) -> int | None:
-        """The block the closed gripper holds, or None."""
+        """The block that the closed gripper holds, or None."""
         nearest = int(self.distances().argmin())
         return nearest if self.gripper > 0 and self.distances()[nearest] < GRASP_RADIUS else None
 
 
 def expert_action(arm: NDArray[np.floating], block: NDArray[np.floating]) -> NDArray[np.float32]:
-    """The scripted expert: straight to the block at full step, closing once the remaining way is short.
+    """The scripted expert: moves straight to the block at full step, and closes once the remaining distance is short.
 
     `arm` and `block` are (..., 2) in metres, the result is (..., 3) in action units. It closes at 0.7 of the grasp
-    radius, which leaves its imitators 2 cm of error.
+    radius, so a policy that imitates it may be off by 2 cm.
     """
     way = np.asarray(block) - np.asarray(arm)  # (..., 2)
     longest = np.abs(way).max(axis=-1, keepdims=True)  # (..., 1)
@@ -190,7 +190,7 @@ def camera_images(
     arm: NDArray[np.floating],
     gripper: NDArray[np.floating],
 ) -> NDArray[np.uint8]:
-    """What the camera sees: uint8 (N, 64, 64, 3) RGB from blocks (N, 3, 2), colours (N, 3), arm (N, 2), gripper (N,).
+    """Camera images: uint8 (N, 64, 64, 3) RGB from blocks (N, 3, 2), colours (N, 3), arm (N, 2), gripper (N,).
 
     Blocks are 9 × 9 pixels; the gripper is a 3 × 3 mark over them, white while open and black when closed.
     """

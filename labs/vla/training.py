@@ -1,4 +1,4 @@
-"""Behaviour cloning: AdamW, a warm-up and a cosine, clipped gradients. `overfit` is the same on one batch."""
+"""Behaviour cloning: AdamW, warm-up and cosine schedule, clipped gradients. `overfit` is the same on one batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnStep = Callable[[int, float], None]
 
 WARM_UP_STEPS = 20
 FINAL_LEARNING_RATE = 0.05
-"""Share of the peak that is left at the last step."""
+"""Learning rate at the last step, as a fraction of the peak."""
 MAX_GRADIENT_NORM = 1.0
 
 
@@ -34,22 +34,22 @@ def fit(
 ) -> list[float]:
     """Train `policy` in place for `steps` batches of `frames`, and return every step's loss.
 
-    `seed` draws the batches and, for heads that need it, the noise; the caller's random state is left as it was.
-    `loss_fn` is `policy(**batch).loss` by default; `on_step(step, loss)` is called after each update. Bitwise
-    repeatable at a fixed number of threads. Leaves the policy in evaluation mode.
+    `seed` determines the batches and, for heads that need it, the noise; the caller's random state does not change.
+    `loss_fn` is `policy(**batch).loss` by default; `on_step(step, loss)` is called after each update. Results are
+    bit-identical for a fixed number of threads. Leaves the policy in evaluation mode.
     """
     with private_randomness(seed):
         return _train(policy, batches(frames, batch_size, steps, seed), steps, learning_rate, loss_fn, on_step)
 
 
 def overfit(policy: Policy, batch: Batch, steps: int, learning_rate: float = 1e-3, seed: int = 0) -> list[float]:
-    """Train on one batch over and over: a policy that cannot fit it has a bug, not too little data."""
+    """Train repeatedly on one batch: a policy that cannot fit it has a bug, not too little data."""
     with private_randomness(seed):
         return _train(policy, (batch for _ in range(steps)), steps, learning_rate, None, None)
 
 
 def learning_rate_at(step: int, steps: int, peak: float) -> float:
-    """Linear warm-up over 20 steps, then half a cosine down to 5 % of the peak."""
+    """Linear warm-up over 20 steps, and a cosine down to 5 % of the peak."""
     warm_up = min(1.0, (step + 1) / WARM_UP_STEPS)
     cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
     return peak * warm_up * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)

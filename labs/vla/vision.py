@@ -1,4 +1,4 @@
-"""From pixels to features: SigLIP's own vision tower, and the projector into the language model's width."""
+"""From pixels to features: SigLIP's vision tower, and the projector to the language model's width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PIXEL_MEAN = 0.77
 PIXEL_STD = 0.11
 """Mean and standard deviation of the tabletop's pixels in [0, 1]. With 0.5 and 0.5, the usual choice, the table itself
-is far from zero and the same training did not get off the ground."""
+is far from zero, and the same training did not make progress."""
 
 
 def normalize_pixels(image: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def normalize_pixels(image: Tensor) -> Tensor:
 
 
 def build_vision_tower(config: PolicyConfig) -> SiglipVisionModel:
-    """Build SigLIP's vision tower without its pooling head: one feature for each patch, (B, P, V)."""
+    """Build SigLIP's vision tower without its pooling head: one feature per patch, (B, P, V)."""
     tower = SiglipVisionModel(
         SiglipVisionConfig(
             hidden_size=config.vision_width,
@@ -53,9 +53,9 @@ class Projector(nn.Sequential):
 
 
 def _start_positions_on_a_grid(tower: SiglipVisionModel, side: int) -> None:
-    """Start position embeddings as a random map of where each patch is; they are learnt from there.
+    """Initialise the position embeddings as a random map of each patch's position; training starts from there.
 
-    From noise, which patch lies beside which has to be learnt from the data first.
+    From pure noise, the model would first have to learn from the data which patches are neighbours.
     """
     y, x = torch.meshgrid(torch.linspace(-1, 1, side), torch.linspace(-1, 1, side), indexing="ij")
     waves = [f(math.pi * k * axis / 2) for k in (1, 2, 3) for axis in (x, y) for f in (torch.sin, torch.cos)]

@@ -1,17 +1,17 @@
-"""A policy with a flow-matching head of its own: it learns the velocity that carries noise to a chunk of actions.
+"""A policy with its own flow-matching head, which learns the velocity that carries noise to a chunk of actions.
 
     feature (B, D) ───────────────────────────┐
     noisy chunk (B, H, A) ── flatten (B, H·A) ─┼─ velocity network ── (B, H·A) ── unflatten (B, H, A)
     flow time (B,) ── embed (B, 2·F) ──────────┘
 
-Training draws noise and a time t in [0, 1], mixes noise and the expert's chunk in the proportion of t, and asks for
-the difference between them. Acting starts from noise and follows the velocity in ten Euler steps.
+Training draws noise and a time t in [0, 1], interpolates between the noise and the expert's chunk at t, and predicts
+the difference between the two. Acting starts from noise and follows the velocity in ten Euler steps.
 
 Notable choices
-- One policy for many robots: how many actions are in a chunk and how many numbers in an action stands in the config,
-  as do the widths of both towers.
+- One policy for many robots: the config sets the number of actions in a chunk, the number of values in an action and
+  the widths of both towers.
 - The vision and language towers are expensive and the head is not, so each sample of a batch gets several noise draws.
-- Noise is drawn on the CPU and moved, so that the same seed gives the same actions on every device.
+- Noise is drawn on the CPU and then moved, so that the same seed gives the same actions on every device.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FlowHead(ActionHead):
 
 
 class FlowPolicy(Policy):
-    """The base policy with a flow-matching head; `policy(**batch).loss` trains it, `predict(batch)` drives it."""
+    """The base policy with a flow-matching head: `policy(**batch).loss` to train it, `predict(batch)` to act."""
 
     def build_head(self) -> FlowHead:
         return FlowHead(self.config.width, self.config.horizon, self.config.action_dim)
@@ -90,5 +90,5 @@ def embed_time(time: Tensor) -> Tensor:
 
 
 def seven_joint_arm() -> PolicyConfig:
-    """The configuration for an arm that is commanded by seven numbers, five to a chunk, and reports nine."""
+    """The configuration for an arm with seven numbers in an action, five actions in a chunk and nine in its state."""
     return PolicyConfig(action_dim=7, horizon=5, state_dim=9)

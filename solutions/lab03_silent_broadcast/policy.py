@@ -1,7 +1,7 @@
-"""A policy whose gripper has a head of its own.
+"""A policy with a separate gripper head.
 
-In the base policy every step of a chunk carries a gripper command. But a grasp is one decision, so here it is taken
-once a chunk, by a small head that does nothing else:
+In the base policy every step of a chunk has a gripper command. But a grasp is one decision, so here a small separate
+head makes it once per chunk:
 
     feature (B, D) ─┬─ motion head ── (B, H, 2) ─┐
                     └─ gripper head ─ (B, 1) ────┴─ action (B, H, 3)
@@ -9,9 +9,9 @@ once a chunk, by a small head that does nothing else:
 Notable choices
 - Motion is regressed in units of its standard deviation. The gripper's command is not normalised: -1 is open, +1 is
   closed, and the robot closes above 0.
-- Two actions of a chunk are executed, so the gripper is told to close if the expert closes within two steps.
+- Two actions of a chunk are executed, so the target is to close if the expert closes within those two steps.
 - An arm that closes too early pushes the block over; one that closes late loses a step. So frames in which the expert
-  stays open weigh one and a half times the others, which is why the squared error is written out.
+  stays open weigh one and a half times the others, which is why the squared error is written out by hand.
 - Padded steps, after the episode's end, count in neither loss.
 """
 
@@ -27,15 +27,15 @@ from labs.vla.policy import Policy
 GRIPPER = 2
 """The gripper's index in an action (dx, dy, gripper)."""
 EXECUTED_STEPS = 2
-"""Actions of each chunk that the robot executes before it asks for the next chunk."""
+"""Actions of each chunk that the robot executes before the policy predicts the next chunk."""
 OPEN_WEIGHT = 1.5
-"""How much a frame in which the expert stays open counts, against one in which it closes."""
+"""Weight of a frame in which the expert stays open, relative to one in which it closes."""
 GRIPPER_SHARE = 1.0
 """The gripper loss's weight in the total; the motion loss has 1."""
 
 
 class GraspHead(ActionHead):
-    """Reads a chunk of motions and one gripper command from the policy's feature."""
+    """Predicts a chunk of motions and one gripper command from the policy's feature."""
 
     def __init__(self, width: int, horizon: int, action_dim: int) -> None:
         super().__init__(horizon, action_dim)
@@ -51,7 +51,7 @@ class GraspHead(ActionHead):
 
 
 class GraspPolicy(Policy):
-    """The base policy with a gripper head; `policy(**batch).loss` trains it, `policy.predict(batch)` drives the arm."""
+    """The base policy with a gripper head: `policy(**batch).loss` to train it, `policy.predict(batch)` to act."""
 
     def build_head(self) -> GraspHead:
         return GraspHead(self.config.width, self.config.horizon, self.config.action_dim)

@@ -1,17 +1,17 @@
-"""A policy whose patches know where on the table they look.
+"""A policy that adds to each patch a code of the place on the table that it shows.
 
-The language model counts its tokens in one row, so to it a patch and the patch above are four places apart. Here each
-patch gets a code of its place on the table before the language model reads it:
+The language model numbers its tokens in one sequence, so for it a patch and the patch above are four positions apart.
+Here each patch gets a code of its place on the table before the language model reads it:
 
     pixel_values (B, 3, 64, 64) ── tower, projector ── (B, P, D) ── turn upright ── + gain * code of the place
 
 Notable choices
-- Codes are random Fourier features (arXiv:2006.10739): sines and cosines of the place at random frequencies, so near
-  places have similar codes and far ones do not. Frequencies are drawn once, with the policy, and never train: the
-  language model learns to read these codes and no others. Only their gain trains, one number for each channel.
-- The camera may be mounted turned by quarter turns. Patches are put in the table's order first, so that a code belongs
-  to a place and not to a corner of the sensor.
-- The gripper hides what is below it. Patches near it are marked by how near, computed anew in each forward.
+- Codes are random Fourier features (arXiv:2006.10739): sines and cosines of the place at random frequencies, so nearby
+  places have similar codes and distant ones do not. Frequencies are drawn once, with the policy, and never train: the
+  language model learns to read exactly these codes. Only their gain trains, one number for each channel.
+- The camera may be mounted rotated by quarter turns. Patches are first reordered to the table's orientation, so that a
+  code belongs to a place on the table and not to a position on the sensor.
+- The gripper hides what is below it. Patches near it get a mark that fades with distance, computed in each forward.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class PlaceCode(nn.Module):
         self.register_buffer("table", fourier_features(patch_centres(side), frequencies))  # (P, D)
 
     def forward(self, patches: Tensor, arm: Tensor) -> Tensor:
-        """Patches (B, P, D) in the sensor's order and the arm's place (B, 2) in metres, to patches in the table's."""
+        """Patches (B, P, D) in the sensor's order, arm at (B, 2) in metres, to coded patches in the table's order."""
         upright = patches[:, self.order]
         return upright + self.gain * self.table + self.mark * self.nearness(arm)
 
     def nearness(self, arm: Tensor) -> Tensor:
-        """How near each patch is to the arm, 1 below it and 0 far off: (B, 2) to (B, P, 1)."""
+        """How near each patch is to the arm, 1 below it and 0 far away: (B, 2) to (B, P, 1)."""
         places = patch_centres(self.side).to(arm)  # (P, 2)
         return torch.exp(-((places - arm[:, None]) / REACH).square().sum(dim=-1, keepdim=True))
 
 
 class PlacedPolicy(Policy):
-    """The base policy whose patches carry the code of their place; `policy(**batch).loss` trains it."""
+    """The base policy with place codes on its patches; `policy(**batch).loss` is the training loss."""
 
     def __init__(self, config: PolicyConfig | None = None) -> None:
         super().__init__(config)
@@ -62,7 +62,7 @@ class PlacedPolicy(Policy):
     def embed_prefix(
         self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """One sequence of placed patches, instruction and state: embeddings (B, P+L+1, D) and their mask (B, P+L+1)."""
+        """One sequence of coded patches, instruction and state: embeddings (B, P+L+1, D) and their mask (B, P+L+1)."""
         patches = self.places(self.embed_images(pixel_values), state[:, :2])  # (B, P, D)
         return self.join_prefix(patches, input_ids, attention_mask, state)
 
@@ -81,10 +81,10 @@ def fourier_features(places: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def upright_order(side: int, quarter_turns: int) -> Tensor:
-    """Where on the sensor each of the table's patches is, for a camera turned by quarter turns: (P,)."""
+    """The index on the sensor of each of the table's patches, for a camera rotated by quarter turns: (P,)."""
     return torch.arange(side * side).view(side, side).rot90(quarter_turns).flatten()
 
 
 def build_policy(seed: int) -> PlacedPolicy:
-    """The pretrained base, its place codes and the action head drawn from `seed`."""
+    """The pretrained base, with place codes and an action head drawn from `seed`."""
     return PlacedPolicy.from_base(seed=seed)

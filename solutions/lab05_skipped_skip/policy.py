@@ -1,16 +1,16 @@
-"""A policy that reads the camera at two scales: a pyramid of patches between the vision tower and the projector.
+"""A policy that reads the camera at several scales: a pyramid of patches between the vision tower and the projector.
 
     patches (B, P, V) ─┬─ detail ─────────────────────────────────────────────┐
                        └─ down ── down ── middle ── up ── + ── up ── + ── (B, P, V)
                              └──── across ──────────────┘              └─ the detail joins at full resolution
 
-On the way down the grid is halved twice, so what is far apart meets in one cell; on the way up each level gets back
-what was there before it was halved. The last one gets it by a path of its own, from the patches themselves.
+On the way down the grid is halved twice, so that one cell covers distant patches. On the way up each level adds a skip
+from the grid of its size on the way down. The last level's skip has a separate path, from the patches themselves.
 
 Notable choices
-- The pyramid sits in front of a pretrained projector, so it starts close to handing its input on: the detail path is an
-  identity, the way up starts small. What the pretraining knew is there from the first step.
-- Grids need not be square or a power of two: a level is brought to the size of the one it joins.
+- The pyramid comes before a pretrained projector, so it starts close to the identity: the detail path is an identity,
+  and the way up starts small. The pretrained features are there from the first step.
+- Grids need not be square or a power of two: a level is resized to the size of the one it is added to.
 - Every level is normalised before it is mixed, so that depth does not change its scale.
 """
 
@@ -28,7 +28,7 @@ SMALL = 0.1
 
 
 class Level(nn.Module):
-    """Mixes the channels of a grid (B, V, h, w) and each cell with its four neighbours."""
+    """Mixes the channels of a grid (B, V, h, w), and each cell with its neighbours."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Level(nn.Module):
 
 
 class PatchPyramid(nn.Module):
-    """From patches (B, P, V) on a grid of height x width to patches of the same shape that know their surroundings."""
+    """Maps patches (B, P, V) on a grid of height x width to patches of the same shape with context from around them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class PatchPyramid(nn.Module):
         self.start_close_to_identity()
 
     def start_close_to_identity(self) -> None:
-        """Hand on the input, and add a little of what the coarse levels make of it."""
+        """Pass the input on, and add a small contribution of the coarse levels."""
         with torch.no_grad():
             nn.init.dirac_(self.detail.weight)
             nn.init.zeros_(self.detail.bias)
@@ -78,7 +78,7 @@ class PatchPyramid(nn.Module):
         return grid.flatten(2).transpose(1, 2)
 
     def descend(self, grid: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Halve the grid twice. The coarsest grid, and what stood at the levels between, finest first."""
+        """Halve the grid twice. Returns the coarsest grid and the skips of the levels between, finest first."""
         skips = []
         for level, mix in enumerate(self.down):
             grid = F.avg_pool2d(grid + mix(grid), kernel_size=2, ceil_mode=True)
@@ -97,7 +97,7 @@ class PatchPyramid(nn.Module):
 
 
 class PyramidPolicy(Policy):
-    """The base policy with a pyramid in front of the projector; `policy(**batch).loss` trains it."""
+    """The base policy with a pyramid before the projector; `policy(**batch).loss` is the training loss."""
 
     def __init__(self, config: PolicyConfig | None = None) -> None:
         super().__init__(config)

@@ -1,18 +1,18 @@
-"""Fine-tuning on a frozen vision tower, as one does when image features are cached or shared between skills.
+"""Fine-tuning with a frozen vision tower, which is common when image features are cached or shared between skills.
 
     part                            trains
-    vision                          no: its features of the training pictures are cached
-    language_model.embed_tokens     no: words keep the meaning they were pretrained with
+    vision                          no: its features of the training images are cached
+    language_model.embed_tokens     no: words keep their pretrained meaning
     language_model.layers, .norm    yes
     projector, proprioception       yes
-    head                            yes, and from scratch
+    head                            yes, from scratch
 
 Notable choices
-- What stays is named by shell-style patterns, `FROZEN`, so that a configuration file can hold them.
+- The frozen parameters are named by shell-style patterns, `FROZEN`, so that a configuration file can hold them.
 - A frozen parameter has `requires_grad=False`. Autograd then computes no gradient for it (`.grad` stays None), and an
-  optimizer leaves a parameter without a gradient alone, weight decay and momentum included.
-- Freeze first, then build the optimizer: it is given only what trains.
-- Matrices are decayed, biases and the scales of norms are not.
+  optimizer skips a parameter without a gradient, weight decay and momentum included.
+- Freeze first, then build the optimizer: it gets only the trainable parameters.
+- Weight decay applies to matrices, not to biases and the scales of norms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from labs.vla.policy import Policy
 
 FROZEN = ("vision.*", "language_model.embed_tokens.*")
-"""Patterns of what keeps its pretrained values: the whole vision tower, and the token embeddings."""
+"""Patterns of the parameters that keep their pretrained values: the whole vision tower, and the token embeddings."""
 
 LEARNING_RATE = 1e-3
 WEIGHT_DECAY = 0.01
@@ -35,9 +35,9 @@ MAX_GRADIENT_NORM = 1.0
 
 
 def freeze(policy: nn.Module, patterns: Iterable[str]) -> list[str]:
-    """Freeze every parameter that one of the shell-style `patterns` names, and return their names.
+    """Freeze every parameter that one of the shell-style `patterns` matches, and return their names.
 
-    Nothing else is changed. Raises ValueError for a pattern that names no parameter: whoever wrote it meant one.
+    Nothing else is changed. Raises ValueError for a pattern that matches no parameter, since it must be a mistake.
     """
     parameters = dict(policy.named_parameters())
     frozen: list[str] = []
@@ -52,7 +52,7 @@ def freeze(policy: nn.Module, patterns: Iterable[str]) -> list[str]:
 
 
 def parameter_groups(policy: nn.Module) -> list[dict[str, Any]]:
-    """What trains, in two groups: matrices (dim 2 and above) with weight decay, vectors without."""
+    """The trainable parameters, in two groups: matrices (dim 2 and above) with weight decay, vectors without."""
     trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     return [
         {"params": [parameter for parameter in trained if parameter.ndim >= 2], "weight_decay": WEIGHT_DECAY},
@@ -61,14 +61,14 @@ def parameter_groups(policy: nn.Module) -> list[dict[str, Any]]:
 
 
 def build_policy(seed: int) -> Policy:
-    """The pretrained base with a head drawn from `seed`, frozen as `FROZEN` says."""
+    """The pretrained base with a head drawn from `seed`, frozen according to `FROZEN`."""
     policy = Policy.from_base(seed=seed)
     freeze(policy, FROZEN)
     return policy
 
 
 def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
-    """AdamW over everything that trains, and nothing else."""
+    """AdamW over the trainable parameters only."""
     return torch.optim.AdamW(parameter_groups(policy), lr=LEARNING_RATE, betas=(0.9, 0.95))
 
 

@@ -1,17 +1,17 @@
 """A policy that standardises the vision tower's patches before they reach the language model.
 
-An encoder that starts from scratch puts out features of any scale, and the language model was pretrained on one scale
-only. So a small module between them keeps every channel at mean 0 and standard deviation 1, by running statistics:
+An encoder that starts from scratch outputs features of any scale, but the language model was pretrained on one scale
+only. So a small module between them keeps every channel at mean 0 and standard deviation 1, with running statistics:
 
     pixel_values (B, 3, 64, 64) ── vision tower ── (B, P, V) ── standardise ── (B, P, V) ── projector ── (B, P, D)
 
 Notable choices
-- The robot got a new camera. The tower's patch embedding is kept, the encoder above it is drawn afresh
+- The robot got a new camera. The tower's patch embedding is kept, and the encoder above it is initialised at random
   (`build_policy`): it has everything to learn, so it must be trained with the rest.
-- Statistics run over batches with momentum 0.1, as BatchNorm's do, and are buffers: they travel with the checkpoint. In
-  evaluation they are frozen, so an episode does not depend on what the camera saw before it.
-- Unlike BatchNorm, training uses the running statistics too, so training and robot see the same transformation. The
-  price is that the first batches are off-scale; the first batch sets the statistics outright.
+- Statistics run over batches with momentum 0.1, as in BatchNorm, and are buffers, so the checkpoint contains them. In
+  evaluation they do not change, so an episode does not depend on what the camera saw before.
+- Unlike in BatchNorm, training uses the running statistics too, so training and robot use the same transformation. The
+  drawback is that early batches are off-scale; to limit that, the first batch sets the statistics directly.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from labs.vla.policy import Policy, PolicyConfig
 
 MOMENTUM = 0.1
 SMALLEST_STD = 1e-3
-"""Floor of a channel's standard deviation: a dead channel must not be blown up to unit scale."""
+"""Lower bound of a channel's standard deviation: a dead channel must not be scaled up to unit variance."""
 
 
 class RunningStandardise(nn.Module):
-    """Brings every channel of (B, P, V) to mean 0 and standard deviation 1, by running statistics."""
+    """Standardises every channel of (B, P, V) to mean 0 and standard deviation 1, with running statistics."""
 
     mean: Tensor
     std: Tensor
@@ -40,7 +40,7 @@ class RunningStandardise(nn.Module):
         self.register_buffer("batches_seen", torch.zeros((), dtype=torch.long))
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Standardised patches of the same shape; in training mode, the batch is counted into the statistics first."""
+        """Standardised patches of the same shape; in training mode, the batch updates the statistics first."""
         observed = patches.detach()  # (B, P, V)
         if self.training:
             self.update(observed)
@@ -57,7 +57,7 @@ class RunningStandardise(nn.Module):
 
 
 class NewCameraPolicy(Policy):
-    """The base policy with standardised patches; `policy(**batch).loss` trains it."""
+    """The base policy with standardised patches; `policy(**batch).loss` is the training loss."""
 
     def __init__(self, config: PolicyConfig | None = None) -> None:
         super().__init__(config)
@@ -70,7 +70,7 @@ class NewCameraPolicy(Policy):
 
 
 def build_policy(seed: int) -> NewCameraPolicy:
-    """The pretrained base, with the vision tower's encoder and the action head drawn afresh from `seed`."""
+    """The pretrained base, with the vision tower's encoder and the action head initialised at random from `seed`."""
     policy = NewCameraPolicy.from_base(seed=seed)
     fresh = NewCameraPolicy.from_base(seed=seed, reinitialise=("vision",))
     policy.vision.encoder.load_state_dict(fresh.vision.encoder.state_dict())

@@ -4,10 +4,10 @@
     queries (H, D) ─────────────────────── layer 1 ─── layer 2 ─ … ─ layer L ── norm ── linear ── (B, H, A)
 
 Notable choices
-- A query asks what to do at its step; it starts from the last token, which has read the instruction and the robot's
-  state. Layer by layer it looks at the other queries, so that the chunk is one motion, and at every patch.
-- The decoder returns its state after every layer, stacked, because DETR trains each of them with a loss of its own.
-  Here the loss and the robot both read the most refined one, the state after the last layer.
+- Each query starts from the last token, which has attended to the instruction and the robot's state. In every layer it
+  attends to the other queries, so that the chunk is one motion, and to every patch.
+- The decoder returns its states after all layers, stacked, because DETR has a separate loss for each of them.
+  Here the loss and the robot both use the most refined one, the state after the last layer.
 - Pre-norm layers with one final norm, shared by all states.
 """
 
@@ -32,7 +32,7 @@ class DecoderConfig(PolicyConfig):
 
 
 class DecoderLayer(nn.Module):
-    """Queries (B, H, D) look at each other, then at the memory (B, M, D), then each thinks for itself."""
+    """Queries (B, H, D) attend to each other, then to the memory (B, M, D), then each passes through an MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ActionDecoder(nn.Module):
 
     def forward(self, memory: Tensor) -> Tensor:
         """Normalised states after each layer, first to last, for memory (B, M, D): (L, B, H, D)."""
-        queries = self.queries + memory[:, -1:]  # (B, H, D): what is known, asked for each step
+        queries = self.queries + memory[:, -1:]  # (B, H, D): the last token, once for each step
         states = []
         for layer in self.layers:
             queries = layer(queries, memory)
@@ -100,13 +100,13 @@ class DecoderPolicy(Policy):
     config: DecoderConfig
 
     def build_head(self) -> DecoderHead:
-        """The decoder of `config.decoder_layers` layers."""
+        """A decoder with `config.decoder_layers` layers."""
         return DecoderHead(self.config)
 
     def encode(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor, state: Tensor) -> Tensor:
         """The decoder's memory: the hidden states of all patches and of the last token, (B, P + 1, D).
 
-        The instruction's own tokens are left out, since some are padding; the last token has read them.
+        The instruction's own tokens are left out, since some are padding; the last token has attended to them.
         """
         images = self.embed_images(pixel_values)  # (B, P, D)
         embeddings, mask = self.join_prefix(images, input_ids, attention_mask, state)

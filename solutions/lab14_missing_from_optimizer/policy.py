@@ -1,14 +1,14 @@
-"""Fine-tuning with two learning rates: what is pretrained changes slowly, what is new learns fast.
+"""Fine-tuning with two learning rates: pretrained parts change slowly, new parts learn fast.
 
     parameters                                learning rate    weight decay
     backbone: vision tower, language model    5e-4             0.01 for matrices, none for vectors
     new: projector, proprioception, head      1e-3             0.01 for matrices, none for vectors
 
 Notable choices
-- A robot is given more than a network: `RobotPolicy` holds the network as `model`, and beside it the queue of actions
-  that were predicted and not yet executed.
-- A vector is a bias or the scale of a norm: decaying it pulls features towards zero and regularises nothing.
-- Every parameter that trains is in exactly one group. One that is in none keeps its value; torch would not say so.
+- A robot needs more than a network: `RobotPolicy` holds the network as `model`, and also the queue of actions that were
+  predicted but not yet executed.
+- A vector is a bias or the scale of a norm: decaying it pulls features towards zero and does not regularise.
+- Every trainable parameter is in exactly one group. One that is in none keeps its value; torch does not report that.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from labs.vla.policy import Policy, PolicyOutput
 from labs.vla.rollout import ActionQueue
 
 BACKBONE = ("model.vision.", "model.language_model.")
-"""What is pretrained; everything else is new."""
+"""The pretrained parts; everything else is new."""
 
 BACKBONE_LEARNING_RATE = 5e-4
 LEARNING_RATE = 1e-3
 WEIGHT_DECAY = 0.01
 MAX_GRADIENT_NORM = 1.0
 EXECUTED = 2
-"""Actions of a chunk that are executed before the next one is asked for."""
+"""Actions of a chunk that are executed before the next chunk is predicted."""
 
 
 class RobotPolicy(nn.Module):
-    """What is trained and then put on the robot: the network, and its queue of actions."""
+    """The policy that is trained and then runs on the robot: the network, and its queue of actions."""
 
     def __init__(self, model: Policy) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class RobotPolicy(nn.Module):
         self.queue = ActionQueue(model.predict, execute=EXECUTED)
 
     def forward(self, **batch: Tensor) -> PolicyOutput:
-        """The network's loss where the batch has actions, else its predicted chunk."""
+        """The network's loss if the batch has actions, else its predicted chunk."""
         return self.model(**batch)
 
     def reset(self) -> None:
-        """A new episode begins: forget what is left of the last chunk."""
+        """Begin a new episode: drop what is left of the last chunk."""
         self.queue.reset()
 
     def select_action(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -55,7 +55,7 @@ class RobotPolicy(nn.Module):
 
 
 def parameter_groups(policy: RobotPolicy) -> list[dict[str, Any]]:
-    """Every parameter that trains, in exactly one of four groups, as the table at the top says."""
+    """Every trainable parameter, in exactly one of four groups, according to the table at the top."""
     named = [(name, parameter) for name, parameter in policy.named_parameters() if parameter.requires_grad]
     backbone = [parameter for name, parameter in named if name.startswith(BACKBONE)]
     new = [parameter for name, parameter in named if not name.startswith(BACKBONE)]
@@ -63,7 +63,7 @@ def parameter_groups(policy: RobotPolicy) -> list[dict[str, Any]]:
 
 
 def by_decay(parameters: list[nn.Parameter], learning_rate: float) -> list[dict[str, Any]]:
-    """Two groups of one learning rate: matrices with weight decay, vectors without."""
+    """Two groups with the same learning rate: matrices with weight decay, vectors without."""
     matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
     vectors = [parameter for parameter in parameters if parameter.ndim < 2]
     return [

@@ -1,19 +1,19 @@
 """A policy with a deep action head: eight hidden layers between the feature and the chunk of actions.
 
-One hidden layer is enough for a table with three blocks. The robot this is for has twenty joints and contacts, and its
-head is as deep as the action experts of large policies are. Here it is tried on the table first:
+One hidden layer is enough for a table with three blocks. This head is for a robot with twenty joints and contacts, and
+it is as deep as the action experts of large policies. Here it is tried on the table first:
 
     feature (B, D) ── LayerNorm ── layers.0 ── ... ── layers.7 ── out ── (B, H·A) ── (B, H, A)
 
-What a head of this kind owes to those who build on it
-- `layers` is a ModuleList of eight, each of them (B, D) to (B, D) with a linear map and a nonlinearity in it. Freeze
-  lists and checkpoints name them by number.
+What code that uses this head may rely on
+- `layers` is a ModuleList of eight layers, each (B, D) to (B, D) with a linear map and a nonlinearity in it. Freeze
+  lists and checkpoints refer to them by number.
 - All eight learn: the gradient norms of the first and of the last are within a factor of 100 of each other, on the
   first batch as well as after fifty steps.
-- The gradient that reaches the optimizer is the derivative of the loss, nothing added and nothing multiplied.
+- The gradient that reaches the optimizer is the derivative of the loss, with nothing added and nothing multiplied.
 
 Notable choices
-- The feature is normalised once, at the door: how large a language model's hidden states are is not the head's affair.
+- The feature is normalised once, at the input, so that the head does not depend on the scale of the hidden states.
 - The output layer starts small, so that the first actions are near the mean of the demonstrations.
 - The loss is the base policy's: smooth L1 on normalised actions, over the steps that are part of the episode.
 """
@@ -74,12 +74,12 @@ class DeepHead(ActionHead):
 
 
 class DeepHeadPolicy(Policy):
-    """The base policy with a deep head; `policy(**batch).loss` trains it."""
+    """The base policy with a deep head; `policy(**batch).loss` is the training loss."""
 
     def build_head(self) -> ActionHead:
         return DeepHead(self.config.width, self.config.horizon, self.config.action_dim)
 
 
 def learn_by_heart(policy: DeepHeadPolicy, batch: Batch, *, steps: int, seed: int) -> list[float]:
-    """Train on one batch over and over, and return every step's loss: the first thing to ask of a new head."""
+    """Train on one batch repeatedly, and return every step's loss: the first test of a new head."""
     return overfit(policy, batch, steps, learning_rate=LEARNING_RATE, seed=seed)

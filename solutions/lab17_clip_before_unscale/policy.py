@@ -2,22 +2,22 @@
 
 Under autocast the large matrix products run in float16, whose smallest number is 6e-8 and whose largest 65,504.
 Gradients are small numbers, so the loss is multiplied before the backward pass and the gradients are divided after it,
-by a factor that `GradScaler` looks after:
+by a factor that `GradScaler` manages:
 
     loss ── × scale ── backward (float16 inside) ── gradients (float32) ── ÷ scale ── SGD step
 
-What one training step owes to the rest of the program
-- The weights move exactly as in float32, up to float16's rounding: by the learning rate times the gradient, or, where
-  the gradient is longer than MAX_GRADIENT_NORM, times the gradient shortened to that length.
-- That holds for any scale. The scaler halves it when a gradient overflows, and doubles it now and then when none does.
-- A step whose gradient overflowed moves nothing.
-- The reported norm is the gradient's, before clipping, in the units in which MAX_GRADIENT_NORM is given.
+What one training step guarantees
+- The weights move exactly as in float32, up to float16's rounding: by the learning rate times the gradient, or, if the
+  gradient is longer than MAX_GRADIENT_NORM, times the gradient shortened to that length.
+- That holds for any scale. The scaler halves it when a gradient overflows, and doubles it after many steps without one.
+- A step whose gradient overflowed does not change the weights.
+- The reported norm is the gradient's, before clipping, in the units of MAX_GRADIENT_NORM.
 
 Notable choices
-- Weights and optimizer state stay in float32; autocast converts what it needs on the way.
-- SGD with momentum, as for the vision towers this recipe comes from.
-- The same code runs on a GPU: `device_type` is the policy's. On a CPU it is slower than float32, and its numbers are
-  the ones a GPU would get.
+- Weights and optimizer state stay in float32; autocast converts what it needs.
+- SGD with momentum, as for the vision towers that this recipe comes from.
+- The same code runs on a GPU: `device_type` is the policy's. On a CPU it is slower than float32, and its results are
+  those of a GPU up to rounding.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Step:
     scale: float
     """The loss scale with which this step was computed."""
     skipped: bool
-    """Whether the gradient overflowed, so that the weights were left alone."""
+    """Whether the gradient overflowed, so that the weights were not changed."""
 
 
 OnStep = Callable[[int, Step], None]
 
 
 def build_optimizer(policy: Policy) -> torch.optim.SGD:
-    """SGD over everything that is to be trained."""
+    """SGD over all trainable parameters."""
     trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     return torch.optim.SGD(trainable, lr=LEARNING_RATE, momentum=MOMENTUM)
 

@@ -1,16 +1,16 @@
 """A policy whose language model trains in less memory: each MLP keeps three tensors for backward instead of four.
 
-Llama's MLP is `down(silu(gate(x)) * up(x))`. Left to autograd it keeps the gate (for silu), silu(gate) and up (for the
+Llama's MLP is `down(silu(gate(x)) * up(x))`. Autograd alone keeps the gate (for silu), silu(gate) and up (for the
 product) and the product itself (for `down`). But silu(gate) is cheap to compute again:
 
     x (B, T, D) ─┬─ gate_proj ── gate (B, T, F) ─┐
                  └─ up_proj ──── up (B, T, F) ───┴─ silu(gate) * up ── (B, T, F) ── down_proj ── (B, T, D)
 
 Notable choices
-- One autograd.Function for the gated activation, as fused kernels have it: it keeps its two inputs and nothing else.
+- One autograd.Function for the gated activation, as in fused kernels: it keeps its two inputs and nothing else.
 - The weights are the stock MLP's own, under the same names: the base checkpoint loads, and a checkpoint made here loads
   into a stock policy.
-- What comes out is bit for bit what the stock MLP gives, so an evaluated checkpoint does not change.
+- The output is bit for bit that of the stock MLP, so the evaluation of a checkpoint does not change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from labs.vla.policy import Policy
 
 
 class GatedActivation(torch.autograd.Function):
-    """silu(gate) * up, elementwise; keeps gate and up for backward, and computes silu(gate) a second time."""
+    """silu(gate) * up, elementwise; keeps gate and up for backward, and recomputes silu(gate) there."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class GatedActivation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of gate and up, from the output's `gradient`, which is of any layout and is only read."""
+        """The gradients of gate and up, from the output's `gradient`, which may have any layout and is only read."""
         gate, up = ctx.saved_tensors
         sigmoid = torch.sigmoid(gate)
         for_gate = gradient * up * sigmoid * (1 + gate * (1 - sigmoid))
@@ -44,12 +44,12 @@ class GatedActivation(torch.autograd.Function):
 
 
 def gated_activation(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) * up, differentiable in both, at the memory of two tensors."""
+    """silu(gate) * up, differentiable in both; keeps two tensors for backward."""
     return GatedActivation.apply(gate, up)
 
 
 class MemorySavingMLP(nn.Module):
-    """Llama's MLP with `gated_activation` in its middle; takes over the layers of the one it replaces."""
+    """Llama's MLP with `gated_activation`; uses the layers of the MLP that it replaces."""
 
     def __init__(self, stock: nn.Module) -> None:
         super().__init__()

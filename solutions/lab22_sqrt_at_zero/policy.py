@@ -5,11 +5,11 @@
 
 Notable choices
 - The loss of a move is the Euclidean distance to the operator's, not its square: twice as far is twice as bad, and
-  a few wild recordings do not outweigh the rest. It is in units of the actions' standard deviation.
-- The last layer starts at zero, as residual branches and diffusion heads do: before the first update the arm stands
-  still, whatever it sees, so nothing can be knocked over on the first day.
-- Recordings are kept as they are. In one frame in sixty the operator has not moved yet: the recorded move is zero.
-- `train_step` clips gradients and looks at the loss before it uses it: a loss that is not finite stops the run.
+  a few outliers do not outweigh the rest. It is in units of the actions' standard deviation.
+- The last layer starts at zero, as in residual branches and diffusion heads: before the first update the arm does not
+  move, whatever the input, so it cannot knock anything over on the first day.
+- Recordings are not filtered. In one frame in sixty the operator has not moved yet: the recorded move is zero.
+- `train_step` clips gradients and checks the loss before it uses it: a loss that is not finite stops the run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ GRIPPER_WEIGHT = 0.5
 MAX_GRADIENT_NORM = 1.0
 
 FIRST_NONFINITE_OP = "SqrtBackward0"
-"""What you found: the backward node, such as "AddmmBackward0", that makes the first Inf or NaN of the step that breaks
-the policy out of numbers that are finite."""
+"""Your finding: the backward node, such as "AddmmBackward0", that makes the first Inf or NaN from finite numbers in the
+step that breaks the policy."""
 
 
 class DistanceHead(RegressionHead):
-    """Regresses the chunk; its loss says how far a move is from the target, not how far squared."""
+    """Regresses the chunk; its loss is the distance between move and target, not the squared distance."""
 
     def __init__(self, width: int, horizon: int, action_dim: int) -> None:
         super().__init__(width, horizon, action_dim)
@@ -39,7 +39,7 @@ class DistanceHead(RegressionHead):
         nn.init.zeros_(last.bias)
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
-        """Distance of the move and weighted error of the gripper, over the steps that are part of the episode."""
+        """Distance of the move and weighted error of the gripper, averaged over the steps of the episode."""
         chunk = self(feature)  # (B, H, 3), normalised
         move = distance(chunk[..., :2], target[..., :2])  # (B, H)
         gripper = (chunk[..., 2] - target[..., 2]).abs()  # (B, H)
@@ -53,10 +53,10 @@ def distance(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 class TeleoperatedPolicy(Policy):
-    """The base policy with a head that stands still at first and is trained by distance."""
+    """The base policy with a head that predicts no move at first and is trained by distance."""
 
     def build_head(self) -> ActionHead:
-        """A head of the config's sizes; there is one kind."""
+        """A head of the config's sizes."""
         return DistanceHead(self.config.width, self.config.horizon, self.config.action_dim)
 
 
@@ -66,12 +66,12 @@ def build_policy(seed: int = 0) -> TeleoperatedPolicy:
 
 
 def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
-    """AdamW over everything."""
+    """AdamW over all parameters."""
     return torch.optim.AdamW(policy.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01)
 
 
 def train_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
-    """One update; returns the loss it was made from. Raises FloatingPointError if that is not finite."""
+    """One update; returns its loss. Raises FloatingPointError if the loss is not finite."""
     loss = policy(**batch).loss
     if not torch.isfinite(loss):
         raise FloatingPointError(f"The loss is {loss.item()}.")

@@ -1,4 +1,4 @@
-"""A token policy that knows how sure it is: it says what to do, and with which probability.
+"""A token policy that reports its confidence: it predicts a chunk and the probability of that chunk.
 
 Each action dimension is one of 64 bins, as in the base's token head. Two things are added:
 
@@ -6,13 +6,13 @@ Each action dimension is one of 64 bins, as in the base's token head. Two things
                                                               └── log-probability of the chosen chunk, (B,)
 
 Notable choices
-- A low temperature makes bins compete: a small difference in the head's output decides, and a policy that knows soon
-  says so.
-- `log_probability` is what an operator's console shows, and what hands control to a person when it falls. Loss and
-  console read the same numbers, so the loss is written out here instead of called.
-- Padded steps of a chunk become the target `IGNORED`, as in language models, and the divisor counts the others.
+- A low temperature sharpens the distribution: a small difference in the head's output is enough to choose a bin, and
+  the policy quickly becomes confident.
+- `log_probability` is shown on the operator's console; when it falls, the operator takes over. Loss and console use
+  the same numbers, so the loss is written here instead of calling a library's.
+- Padded steps of a chunk get the target `IGNORED`, as in language models, and the mean is over the other steps.
 - A logit of -inf marks a bin that does not exist: vocabularies are padded to a round size for speed, and a dimension
-  may have fewer bins than the widest. Such a bin takes no part in anything.
+  may have fewer bins than the largest one. Such a bin affects neither the loss nor any gradient.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from labs.vla.policy import Policy
 
 TEMPERATURE = 0.03
 IGNORED = -100
-"""The target of a step after the episode's end; the number that `F.cross_entropy` leaves out by default too."""
+"""The target of a step after the episode's end; also the default `ignore_index` of `F.cross_entropy`."""
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
@@ -37,14 +37,14 @@ def log_probabilities(logits: Tensor) -> Tensor:
 def token_loss(logits: Tensor, tokens: Tensor) -> Tensor:
     """Cross-entropy of logits (..., V) and tokens (...), a scalar: the mean over the tokens that are not IGNORED."""
     is_token = tokens != IGNORED
-    # Any bin will do where nothing is asked: what is picked there is taken out again.
+    # Ignored steps need a valid index to gather; the value gathered there is set to 0 below.
     at = tokens.masked_fill(~is_token, 0)[..., None]  # (..., 1)
     picked = log_probabilities(logits).gather(-1, at).squeeze(-1)  # (...)
     return -picked.masked_fill(~is_token, 0.0).sum() / is_token.sum().clamp(min=1)
 
 
 class SureTokenHead(TokenHead):
-    """The base's token head with a temperature, and with the probability of what it chose."""
+    """The base's token head with a temperature, and with the probability of the chosen chunk."""
 
     def forward(self, feature: Tensor) -> Tensor:
         """Logits, (B, D) to (B, H, A, bins)."""
@@ -55,7 +55,7 @@ class SureTokenHead(TokenHead):
         return self.encode(action).masked_fill(is_pad[..., None], IGNORED)
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
-        """Cross-entropy over the steps that are part of the episode."""
+        """Cross-entropy over the steps of the episode."""
         return token_loss(self(feature), self.targets(target, is_pad))
 
     def log_probability(self, feature: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class SureTokenHead(TokenHead):
 
 
 class SurePolicy(Policy):
-    """The base policy with a token head that knows how sure it is; `policy(**batch).loss` trains it."""
+    """The base policy with a token head that reports its confidence; `policy(**batch).loss` trains it."""
 
     head: SureTokenHead
 
@@ -74,7 +74,7 @@ class SurePolicy(Policy):
 
     @torch.no_grad()
     def log_probability(self, batch: dict[str, Tensor]) -> Tensor:
-        """How sure the policy is of the chunk it would execute, (B,): 0 is certain, -3 about one in twenty."""
+        """Log-probability of the chunk that the policy would execute, (B,): 0 is certain, -3 about one in twenty."""
         inputs = (batch[name] for name in ("pixel_values", "input_ids", "attention_mask", "state"))
         return self.head.log_probability(self.encode(*inputs))
 

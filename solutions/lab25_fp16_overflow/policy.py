@@ -1,6 +1,6 @@
-"""A policy whose action expert came from a large checkpoint, trained on a robot whose card knows float16 only.
+"""A policy with an action expert from a large checkpoint, trained on a card that supports float16 but not bfloat16.
 
-Between the language model and the action head sits one feed-forward block with a gated GELU, as T5 has it:
+Between the language model and the action head is one feed-forward block with a gated GELU, as in T5:
 
     feature (B, D) ──┬──────────────────────────────────────────────────────────────── + ── head
                      └─ norm ─┬─ gate ── gelu ─┐                                       │
@@ -8,12 +8,12 @@ Between the language model and the action head sits one feed-forward block with 
                                    (B, E)           (B, D)
 
 Notable choices
-- The expert's weights are those of a checkpoint trained in bfloat16. Like many large ones it has a massive activation:
-  one hidden unit that is huge for every input and acts as a bias (arXiv:2402.17762). `load_expert` stands in for that
-  file: random weights, and one unit of the sizes that were measured in T5.
-- What the block gives is multiplied by `OUTPUT_SCALE` before it is added, so the feature keeps its size.
+- The expert's weights come from a checkpoint trained in bfloat16. Like many large models it has a massive activation:
+  one hidden unit that is huge for every input and acts as a bias (arXiv:2402.17762). `load_expert` replaces that file:
+  random weights, and one unit with the sizes that were measured in T5.
+- The block's output is multiplied by `OUTPUT_SCALE` before it is added, so the feature keeps its size.
 - Training runs under `torch.autocast(dtype=torch.float16)`, around the whole policy: parameters stay float32, matrix
-  products are computed in half. The card has no bfloat16.
+  products are computed in half precision.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class GatedGelu(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the block adds to the residual stream, before scaling."""
+        """The block's contribution to the residual stream, before scaling."""
         hidden = F.gelu(self.gate(x)) * self.up(x)  # (B, E)
         return self.dropout(self.down(hidden))
 
 
 class ActionExpert(nn.Module):
-    """One residual block of gated GELU behind a norm, (B, D) to (B, D)."""
+    """One residual block: a norm, then a gated GELU, (B, D) to (B, D)."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -73,13 +73,13 @@ class ExpertPolicy(Policy):
         self.expert = ActionExpert(self.config.width, HIDDEN)
 
     def encode(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor, state: Tensor) -> Tensor:
-        """The feature that an action is read from, (B, D)."""
+        """The feature from which the head predicts actions, (B, D)."""
         return self.expert(super().encode(pixel_values, input_ids, attention_mask, state))
 
 
 @torch.no_grad()
 def load_expert(expert: ActionExpert, seed: int) -> None:
-    """Stand-in for the checkpoint: random weights, and one hidden unit that is the same size for every input."""
+    """Set the weights in place of a checkpoint: random, with one hidden unit that is equally large for every input."""
     mlp = expert.mlp
     with private_randomness(seed):
         for layer in (mlp.gate, mlp.up):

@@ -5,14 +5,14 @@ are trained. After each step the master is copied into the half-precision one:
 
     half (float16) ── forward, loss, backward ── gradients (float16) ── to float32 ── master, AdamW ── copied to half
 
-What a step owes to the rest of the program
-- All of the policy's layers, forward and backward, run in float16. The loss alone is computed in float32.
-- The gradients that the optimizer gets are those of float32 within one per cent.
-- The loss that is reported is in square metres, whatever happens to it inside.
+Requirements for a step
+- All of the policy's layers, forward and backward, run in float16. Only the loss is computed in float32.
+- The optimizer receives the float32 gradients, within one per cent.
+- The reported loss is in square metres, whatever is done to it internally.
 
 Notable choices
-- The loss is in square metres, as the people at the robot think: the gripper's command of -1 or +1 stands for four
-  centimetres of finger travel.
+- The loss is in square metres, the unit in which the robot's users measure errors: the gripper's command of -1 or +1
+  corresponds to four centimetres of finger travel.
 - Every frame has a weight for the quality of its demonstration, and the weights of all frames in the data set add up
   to one. So the loss of a batch is a share of the data set's, and batches may differ in size.
 - AdamW's epsilon is far below its default of 1e-8: it must not be larger than the gradients of such a loss.
@@ -35,7 +35,7 @@ FINGER_TRAVEL = 0.04
 """Metres from the gripper's middle position to open or closed."""
 FRAMES_IN_DATA_SET = 1_000_000
 LOSS_SCALE = 2.0**24
-"""Lifts the gradients into the middle of float16's range; a power of two, so that it rounds nothing."""
+"""Moves the gradients into the middle of float16's range; a power of two, so it causes no rounding."""
 
 
 class HalfPrecisionTrainer:
@@ -56,7 +56,7 @@ class HalfPrecisionTrainer:
         return loss
 
     def backward(self, batch: Batch, frame_weight: Tensor) -> float:
-        """Leave the gradient of this batch's loss in the master's `.grad`, float32; return the loss."""
+        """Store the gradient of this batch's loss in the master's `.grad`, float32; return the loss."""
         self.half.zero_grad()
         loss = weighted_loss(self.half, in_half_precision(batch), frame_weight)
         (loss * LOSS_SCALE).backward()
@@ -82,17 +82,17 @@ def weighted_loss(policy: Policy, batch: Batch, frame_weight: Tensor) -> Tensor:
 
 
 def frame_weights(quality: Tensor) -> Tensor:
-    """Weights of frames (B,) from the quality of their demonstrations, 1 on average: the data set's add up to one."""
+    """Weights (B,) from the quality of each frame's demonstration (mean 1); over the data set they sum to one."""
     return quality / FRAMES_IN_DATA_SET
 
 
 def in_half_precision(batch: Batch) -> Batch:
-    """The batch with its images in float16; what is an index, a mask or a target stays as it is."""
+    """The batch with its images in float16; indices, masks and targets stay as they are."""
     return {**batch, "pixel_values": batch["pixel_values"].half()}
 
 
 def train(policy: Policy, stream: Iterable[Batch]) -> list[float]:
-    """Fine-tune `policy` in place on each batch of `stream`, all frames alike; returns the losses, in square metres."""
+    """Fine-tune `policy` in place on each batch of `stream`, with equal weights; return the losses in square metres."""
     trainer = HalfPrecisionTrainer(policy)
     losses = [trainer.step(batch, frame_weights(torch.ones(len(batch["state"])))) for batch in stream]
     policy.eval()

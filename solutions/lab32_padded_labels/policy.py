@@ -1,17 +1,17 @@
-"""A policy that says what it is going to do: a plan in words, one for each 20 cm of the way to the named block.
+"""A policy that predicts a plan in words, one word for each 20 cm of the way to the named block.
 
     patches, instruction, state ─┐
     <start> left left up grasp ──┴─ Llama ── plan head ── left left up grasp <end>
 
-A plan is sideways first, then along the table, then `grasp`. It is as long as the way: two words for an arm above its
-block, ten for one in the far corner. In training the plan's words are put in and each next one has to be predicted; the
-robot starts from `<start>` and reads one word at a time until `<end>`.
+A plan goes sideways first, then along the table, then says `grasp`. Its length depends on the distance: two words for
+an arm above its block, ten for one in the far corner. In training the plan's words are the input and the policy
+predicts each next word; the robot starts from `<start>` and decodes one word at a time until `<end>`.
 
 Notable choices
-- The plan has a vocabulary of its own, seven words, and a table and a head for them.
-- A batch of plans is as long as its longest one. What stands behind a shorter plan is padding: the mask hides it from
-  attention, and it is no part of the loss, which is the mean over the words of the batch's plans.
-- Positions count what the mask lets through, so a plan reads the same in every batch.
+- The plan has its own vocabulary of seven words, with its own embedding table and head.
+- A batch of plans is as long as its longest one. Everything after the end of a shorter plan is padding: the mask hides
+  it from attention, and it is not part of the loss, which is the mean over the words of the batch's plans.
+- Positions count only what the mask keeps, so a plan gives the same logits in every batch.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
 PLAN_WORDS = ("left", "right", "up", "down", "grasp", "<end>", "<start>")
 LEFT, RIGHT, UP, DOWN, GRASP, END, START = range(len(PLAN_WORDS))
 STEP = 0.2
-"""Metres that a word stands for."""
+"""Metres per word."""
 LONGEST = 16
 IGNORED = -100
-"""The label that is no target."""
+"""The label that the loss ignores."""
 
 
 @dataclass
 class PlanOutput(ModelOutput):
-    """`loss`, a scalar, where labels were given, and `logits` (B, T, words)."""
+    """`loss`, a scalar, if labels were given, and `logits` (B, T, words)."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -56,9 +56,9 @@ def plan(arm: NDArray, block: NDArray) -> list[int]:
 
 
 def collate_plans(plans: Sequence[Sequence[int]]) -> Batch:
-    """Plans of any lengths as a batch: what is read, the mask of what counts, and what is to be said, (B, T) each.
+    """Plans of any lengths as a batch: input ids, their mask, and the labels to predict, (B, T) each.
 
-    `plan_ids` are `<start>` and the plan; `labels` are the plan and `<end>`, one place ahead.
+    `plan_ids` are `<start>` and the plan; `labels` are the plan and `<end>`, one position ahead.
     """
     rows = [torch.tensor(words) for words in plans]
     start, end = torch.tensor([START]), torch.tensor([END])
@@ -69,14 +69,14 @@ def collate_plans(plans: Sequence[Sequence[int]]) -> Batch:
 
 
 def planning_batch(moments: Moments) -> Batch:
-    """Everything that the policy trains on: what the robot sees, and its plans."""
+    """Everything that the policy trains on: observations and plans."""
     observation = observation_batch(moments.images(), moments.state(), moments.instruction)
     plans = [plan(arm, block) for arm, block in zip(moments.arm, moments.target_block, strict=True)]
     return {**observation, **collate_plans(plans)}
 
 
 class PlanningPolicy(Policy):
-    """The base policy with a plan in words; `policy(**batch).loss` trains it, `say(batch)` speaks."""
+    """The base policy with a plan in words; `policy(**batch).loss` trains it, `say(batch)` decodes plans."""
 
     def __init__(self, config: PolicyConfig | None = None) -> None:
         super().__init__(config)
@@ -98,7 +98,7 @@ class PlanningPolicy(Policy):
         plan_mask: Tensor,
         labels: Tensor | None = None,
     ) -> PlanOutput:
-        """Logits of the word after each of `plan_ids` (B, T), and where `labels` (B, T) are given their mean loss."""
+        """Logits of the word after each of `plan_ids` (B, T), and the mean loss if `labels` (B, T) are given."""
         prefix, mask = self.embed_prefix(pixel_values, input_ids, attention_mask, state)
         sequence = torch.cat([prefix, self.plan_embedding(plan_ids)], dim=1)
         hidden = self.run_language_model(sequence, torch.cat([mask, plan_mask], dim=1))
@@ -120,5 +120,5 @@ class PlanningPolicy(Policy):
 
 
 def build_policy(seed: int) -> PlanningPolicy:
-    """The pretrained base, its plan's table and head drawn from `seed`."""
+    """The pretrained base, with the plan's embedding table and head drawn from `seed`."""
     return PlanningPolicy.from_base(seed=seed)

@@ -1,4 +1,4 @@
-"""A policy that feels its own motion: it reads two states of the arm, and learns to forecast the next one.
+"""A policy that observes its own motion: it reads two states of the arm, and learns to forecast the next one.
 
     state (B, 3, 3)   before, present, next: the offsets -1, 0, 1
         │
@@ -7,11 +7,12 @@
         └─ target of the forecast, in training
 
 Notable choices
-- The loader cuts a window of states around each decision, `STATE_OFFSETS` steps from it. The policy observes two of
-  them, so that it can tell an arm that rests from one that is being pushed.
-- The forecast is an auxiliary loss: a feature from which the next state can be read knows what the arm is about to do.
-- Before each recorded clip the arm was moved by hand, so where it was before says nothing about where it should go.
-- The driver of this robot reports the present state alone. `robot_window` makes a window of it.
+- The loader cuts a window of states around each decision, at the offsets `STATE_OFFSETS`. The policy observes two of
+  them, so that it can distinguish an arm at rest from one that is being pushed.
+- The forecast is an auxiliary loss: a feature from which the next state can be predicted describes what the arm is
+  about to do.
+- Before each recorded clip the arm was moved by hand, so its previous position does not show where it should go.
+- The driver of this robot reports only the present state. `robot_window` makes a window from it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STATE_OFFSETS = (-1, 0, 1)
 OBSERVED = 2
 FORECAST_WEIGHT = 0.1
 PUSHED = 0.02
-"""Metres that a hand moves the arm along each axis between two frames, at most: the unit of motion."""
+"""The largest distance in metres that a hand moves the arm along each axis between two frames; the unit of motion."""
 
 
 class MotionPolicy(Policy):
@@ -52,7 +53,7 @@ class MotionPolicy(Policy):
         action: Tensor | None = None,
         action_is_pad: Tensor | None = None,
     ) -> PolicyOutput:
-        """The training loss with its auxiliary part where `action` (B, H, A) is given; else the predicted chunk."""
+        """The training loss with its auxiliary part if `action` (B, H, A) is given; else the predicted chunk."""
         feature = self.encode(pixel_values, input_ids, attention_mask, state)  # (B, D)
         if action is None:
             return PolicyOutput(action=self.decode(feature))
@@ -69,13 +70,13 @@ class MotionPolicy(Policy):
 
     @torch.no_grad()
     def predict(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The action chunk, (B, H, A) in environment units, for windows of states or for the robot's present one."""
+        """The action chunk, (B, H, A) in environment units, from windows of states or the robot's present state."""
         state = batch["state"]
         return super().predict({**batch, "state": robot_window(state) if state.dim() == 2 else state})
 
 
 def robot_window(state: Tensor) -> Tensor:
-    """The window of an arm of which the present state (B, 3) is all that is known, (B, W, 3)."""
+    """A window (B, W, 3) for an arm of which only the present state (B, 3) is known."""
     return state[:, None].repeat(1, len(STATE_OFFSETS), 1)
 
 

@@ -1,13 +1,14 @@
-"""A policy with dropout, trained with validations in between, and then put on the robot.
+"""A policy with dropout, validated during training and then deployed on the robot.
 
     hidden state of the last token (B, D) ── dropout ── action head ── (B, H, A)
 
 Notable choices
-- Dropout stands in front of the head: demonstrations are few, and a head that relies on one feature is a brittle one.
-- `evaluating` is the one place where modes change. The validation loss during training and the robot's `act` both go
-  through it, so neither asks in which mode the other has left the policy.
-- Some parts may be in evaluation mode for good, a frozen tower for example. Modes are each module's own business.
-- A validation that fails costs its number, not the run: a frame that cannot be decoded is no reason to lose a night.
+- Dropout is applied before the head: there are few demonstrations, and a head that relies on one feature is brittle.
+- Apart from `train`, only `evaluating` changes modes. The validation loss during training and the robot's `act` both
+  use it, so neither depends on the mode in which the other has left the policy.
+- Some parts may stay in evaluation mode permanently, a frozen tower for example. Each module has its own mode.
+- A validation that fails is logged as NaN and does not stop the run: one frame that cannot be decoded should not cost
+  a whole night of training.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ MAX_GRADIENT_NORM = 1.0
 
 
 class DropoutPolicy(Policy):
-    """The base policy with dropout on the feature that actions are read from."""
+    """The base policy with dropout on the feature that the head reads."""
 
     def __init__(self, config: PolicyConfig | None = None) -> None:
         super().__init__(config)
         self.dropout = nn.Dropout(DROPOUT)
 
     def encode(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor, state: Tensor) -> Tensor:
-        """The feature an action is read from, (B, D); in training mode some of it is dropped."""
+        """The feature that the head reads, (B, D); in training mode, some of its values are dropped."""
         return self.dropout(super().encode(pixel_values, input_ids, attention_mask, state))
 
 
@@ -49,9 +50,9 @@ class Log:
 
 @contextmanager
 def evaluating(policy: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the `with` block, for every module, whatever mode the policy is in.
+    """Put every module in evaluation mode inside the `with` block, whatever mode the policy is in.
 
-    Afterwards each module is in the mode that it was in before, also when the block raised.
+    Afterwards each module is in the mode it was in before, even if the block raised.
     """
     modes = {module: module.training for module in policy.modules()}
     policy.eval()
@@ -70,13 +71,13 @@ def validate(policy: Policy, validation: Iterable[Mapping[str, Tensor]]) -> floa
 
 
 def act(policy: Policy, observation: Mapping[str, Tensor]) -> Tensor:
-    """The robot's way to a chunk of actions (B, H, A): the same observation gives the same chunk, to the last bit."""
+    """The chunk of actions (B, H, A) that the robot executes: the same observation gives bit-identical chunks."""
     with evaluating(policy):
         return policy.predict(observation)
 
 
 def build_policy(seed: int) -> DropoutPolicy:
-    """The pretrained base with dropout, and a head drawn from `seed`."""
+    """The pretrained base with dropout, and a head initialised from `seed`."""
     return DropoutPolicy.from_base(seed=seed)
 
 
@@ -92,7 +93,7 @@ def train(
     validation: Iterable[Mapping[str, Tensor]],
     every: int,
 ) -> Log:
-    """Train on the batches of `stream`, in training mode, with a validation after every `every` steps.
+    """Train on the batches of `stream`, in training mode, and validate after every `every` steps.
 
     Leaves the policy in evaluation mode, ready for the robot.
     """

@@ -1,20 +1,20 @@
 """A policy for a robot whose demonstrations were recorded by people.
 
-The robot is the base's; the data set is not. Somebody moved the arm by hand, at a third of the speed that it is capable
-of, so the movements in the recordings are small, and the moment at which the gripper closes is one frame in thirteen.
-The action statistics that came with those recordings normalise the loss:
+The robot is the base's; the data set is not. A person moved the arm by hand, at a third of its maximum speed, so the
+movements in the recordings are small, and the gripper closes in only one frame out of thirteen. The action statistics
+of those recordings normalise the loss:
 
     feature (B, D) ── MLP ── normalised chunk (B, H, A) ── unnormalise ── actions in environment units (B, H, A)
 
-What the head owes to the robot
-- It can say every action that the robot can do: any movement up to 10 cm in x and in y, open and closed.
-- The loss is least where the prediction is the demonstrated action, in all three dimensions.
-- The statistics are the recordings', so that a checkpoint trained on those can be continued.
+What the head must provide
+- It can predict every action that the robot can execute: any movement up to 10 cm in x and in y, open and closed.
+- The loss is smallest where the prediction is the demonstrated action, in all three dimensions.
+- The statistics are those of the recordings, so that training can continue from a checkpoint trained on them.
 
 Notable choices
 - Smooth L1 on normalised actions over the steps that are part of the episode, as in the base.
-- `learn_by_heart` is the first thing to do with a new head, before any long run: if it cannot learn sixteen frames, it
-  will not learn a million.
+- `learn_by_heart` is the first test of a new head, before any long run: a head that cannot learn sixteen frames will
+  not learn a million.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ LEARNING_RATE = 2e-3
 STEPS = 160
 RECORDED_MEAN = (0.0, 0.0, -0.843)
 RECORDED_STD = (0.026, 0.026, 0.538)
-"""Metres, metres, gripper: over all frames of 300 recorded episodes."""
+"""Metres, metres, gripper; computed over all frames of 300 recorded episodes."""
 
 
 class RecordedHead(ActionHead):
-    """Regress the whole chunk at once, in units of the recordings' standard deviation."""
+    """Predicts the whole chunk at once by regression, in units of the recordings' standard deviation."""
 
     def __init__(self, width: int, horizon: int, action_dim: int) -> None:
         super().__init__(horizon, action_dim)
@@ -69,7 +69,7 @@ class RecordedPolicy(Policy):
 
 
 def learn_by_heart(policy: RecordedPolicy, batch: Batch, *, seed: int) -> list[float]:
-    """Train on one batch over and over; returns every step's loss."""
+    """Train repeatedly on one batch; returns every step's loss."""
     return overfit(policy, batch, STEPS, learning_rate=LEARNING_RATE, seed=seed)
 
 

@@ -1,17 +1,17 @@
-"""Fine-tuning on tables that nobody recorded: worker processes render them while the policy trains.
+"""Fine-tuning on simulated tables instead of recordings: worker processes render them while the policy trains.
 
-The simulator is the data set. An item is one moment of the expert's work on a table set at random, under a lamp of
-random brightness, so the data never run out and nothing can be learnt by heart:
+The simulator is the data set. An item is one moment of the expert's work on a randomly arranged table, under a lamp of
+random brightness, so the data never run out and nothing can be memorised:
 
     RenderedTables ──┬── worker 0 ── batch 0, 2, 4, … ──┬── DataLoader ── policy(**batch).loss
                      └── worker 1 ── batch 1, 3, 5, … ──┘
 
 Notable choices
-- An epoch is a number of tables, after which the loader starts its workers anew. There is no file behind it to be
-  shuffled: every item of every epoch is a table of its own.
-- A run is repeatable: the same seed renders the same tables in the same order, another seed others.
-- Workers are forks of this process. They render the next batches while the policy trains on this one.
-- The lamp changes by a tenth at most; the base has seen one brightness only, and the robot will see the real one.
+- An epoch is a fixed number of tables, after which the loader restarts its workers. There is no file to shuffle: every
+  item of every epoch is a different table.
+- A run is repeatable: the same seed renders the same tables in the same order, a different seed renders others.
+- Workers are forks of this process. They render the next batches while the policy trains on the current one.
+- The lamp changes by a tenth at most; the base has seen only one brightness, and the robot will see the real one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from labs.vla.training import MAX_GRADIENT_NORM, learning_rate_at
 
 HORIZON = 4
 DIMMEST, BRIGHTEST = 0.9, 1.1
-"""The lamp's brightness, relative to the one that the base was pretrained under."""
+"""The lamp's brightness, relative to the one with which the base was pretrained."""
 
 
 class RenderedTables(Dataset[Frames]):
-    """`tables` moments an epoch, each drawn and rendered when it is asked for."""
+    """`tables` moments per epoch, each drawn and rendered when it is read."""
 
     def __init__(self, tables: int) -> None:
         self.tables = tables
@@ -44,15 +44,15 @@ class RenderedTables(Dataset[Frames]):
         return self.tables
 
     def __getitem__(self, index: int) -> Frames:
-        """One demonstration frame, N = 1. The index is only a count: what is on the table is drawn."""
+        """One demonstration frame, N = 1. The index is only a counter: the table is drawn at random."""
         if not 0 <= index < self.tables:
-            raise IndexError(f"An epoch has the tables 0 to {self.tables - 1}, and {index} was asked for.")
-        # In a worker, torch's own generator was seeded by the loader: another way in each worker and each epoch.
+            raise IndexError(f"The tables of an epoch are 0 to {self.tables - 1}; {index} is out of range.")
+        # In a worker, the loader has seeded torch's generator: differently in each worker and in each epoch.
         return render_frame(np.random.default_rng(int(torch.randint(2**63 - 1, ()))))
 
 
 def render_frame(rng: np.random.Generator) -> Frames:
-    """Draw a table, an instruction, an arm and a lamp, and ask the expert what it would do there."""
+    """Draw a table, an instruction, an arm position and a lamp, and add the expert's actions."""
     moment = sample_moments(rng, 1)
     image = under_lamp(moment.images(), rng.uniform(DIMMEST, BRIGHTEST))
     action, action_is_pad = expert_chunk(moment.arm, moment.target_block)
@@ -60,12 +60,12 @@ def render_frame(rng: np.random.Generator) -> Frames:
 
 
 def under_lamp(image: NDArray[np.uint8], brightness: float) -> NDArray[np.uint8]:
-    """The image (N, 64, 64, 3) as a lamp of this brightness would show it; the camera saturates at 255."""
+    """The image (N, 64, 64, 3) under a lamp of this brightness; the camera saturates at 255."""
     return np.clip(np.rint(image * brightness), 0, 255).astype(np.uint8)
 
 
 def expert_chunk(arm: NDArray[np.float64], block: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The expert's next actions (N, H, 3), and which of them lie after the gripper closed (N, H)."""
+    """The expert's next actions (N, H, 3), and which of them come after the gripper closed (N, H)."""
     action = np.empty((len(arm), HORIZON, 3), np.float32)
     is_pad = np.zeros((len(arm), HORIZON), bool)
     for step in range(HORIZON):
@@ -78,7 +78,7 @@ def expert_chunk(arm: NDArray[np.float64], block: NDArray[np.float64]) -> tuple[
 
 
 def collate_frames(items: list[Frames]) -> Batch:
-    """Items of one frame each to a training batch."""
+    """Collate items of one frame each into a training batch."""
     frames = Frames(
         np.concatenate([item.image for item in items]),
         np.concatenate([item.state for item in items]),
@@ -90,7 +90,7 @@ def collate_frames(items: list[Frames]) -> Batch:
 
 
 def build_loader(tables: int, seed: int, batch_size: int, workers: int = 2) -> DataLoader[Frames]:
-    """A loader of `tables` fresh tables an epoch, rendered by `workers` processes; repeatable by `seed`."""
+    """A loader of `tables` new tables per epoch, rendered by `workers` processes; repeatable with `seed`."""
     return DataLoader(
         RenderedTables(tables),
         batch_size=batch_size,
@@ -108,7 +108,7 @@ def stream(loader: DataLoader[Frames], epochs: int) -> Iterator[Batch]:
 
 
 def build_policy(seed: int) -> Policy:
-    """The pretrained base with an action head drawn from `seed`."""
+    """The pretrained base with an action head initialised from `seed`."""
     return Policy.from_base(seed=seed)
 
 

@@ -1,16 +1,16 @@
-"""A policy that Lightning trains: the loop is the framework's, what happens in a step is ours.
+"""A policy trained with Lightning: the framework provides the loop, this file what happens in a step.
 
-The error of a chunk is judged as a motion. Two chunks can be equally far from the expert's, one of them beside it all
-the way and one trembling around it; the arm minds only the second. So the error is taken apart into cosine waves along
+The loss treats the error of a chunk as a motion. Two chunks can be equally far from the expert's, one with a constant
+offset and one shaking around it; only the second is bad for the arm. So the error is decomposed into cosine waves along
 the chunk, from the slow one (where the arm goes) to the fast ones (how it shakes), and a faster wave costs more:
 
     batch ── policy ── (B, H, A) ── minus the expert ── times importance ── cosine waves ── square, mean ── loss
 
 Notable choices
-- The policy inside is the base policy, untouched: `module.policy` is what goes on the robot, and predicts as ever.
-- The robot carries out the first actions of a chunk and plans anew, so later steps are less important.
-- Waves and importance follow from the horizon. They do not train, and nothing about them needs to be in a checkpoint.
-- No device and no precision is named anywhere. That is what one has a framework for.
+- The policy inside is the unchanged base policy: `module.policy` is what runs on the robot, and predicts as before.
+- The robot executes the first actions of a chunk and then plans again, so later steps are less important.
+- Waves and importance follow from the horizon. They are not trained and need not be saved in a checkpoint.
+- The code names no device and no precision. Choosing them is the framework's job.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from labs.vla.training import learning_rate_at
 
 LEARNING_RATE = 1e-3
 SHAKING = 0.5
-"""How much more each faster wave counts than the one before."""
+"""The weight that each faster wave adds to that of the slowest."""
 LATER = 0.9
-"""How much less each step of the chunk counts than the one before."""
+"""The weight of each step of the chunk, relative to the step before."""
 
 
 class MotionModule(lightning.LightningModule):
-    """Trains `policy` by the error of its motion; batches are those of `labs.vla.dataset`."""
+    """Trains `policy` on the error of its motion; takes batches of `labs.vla.dataset`."""
 
     importance: Tensor
     waves: Tensor
@@ -46,13 +46,13 @@ class MotionModule(lightning.LightningModule):
         self.register_buffer("waves", cosine_waves(horizon), persistent=False)  # (H, H)
 
     def training_step(self, batch: dict[str, Tensor]) -> Tensor:
-        """The loss that Lightning takes backward."""
+        """The loss on which Lightning calls backward."""
         loss = self.motion_loss(batch)
         self.log("loss", loss, prog_bar=True)
         return loss
 
     def validation_step(self, batch: dict[str, Tensor]) -> None:
-        """The same loss on frames that are not trained on."""
+        """The same loss on held-out frames."""
         self.log("validation_loss", self.motion_loss(batch), prog_bar=True)
 
     def predict_step(self, batch: dict[str, Tensor]) -> Tensor:
@@ -60,7 +60,7 @@ class MotionModule(lightning.LightningModule):
         return self.policy.predict(batch)
 
     def motion_loss(self, batch: dict[str, Tensor]) -> Tensor:
-        """The mean square of the error's waves, a scalar; steps after an episode's end have no error."""
+        """The mean square of the error's waves, a scalar; padded steps count as zero error."""
         feature = self.policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})  # (B, D)
         predicted = self.policy.head(feature)  # (B, H, A), normalised
         target = self.policy.action_statistics.normalize(batch["action"])
@@ -70,7 +70,7 @@ class MotionModule(lightning.LightningModule):
         return spectrum.square().sum() / (is_step.sum() * error.shape[-1]).clamp(min=1)
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """AdamW, warm-up and a cosine over the steps that the trainer says there will be."""
+        """AdamW, with warm-up and a cosine schedule over the trainer's estimated number of steps."""
         optimizer = torch.optim.AdamW(self.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.01)
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_at(step, steps, peak=1.0))
@@ -78,13 +78,13 @@ class MotionModule(lightning.LightningModule):
 
 
 def cosine_waves(horizon: int) -> Tensor:
-    """Cosine waves along a chunk, slow to fast, one a row, each scaled by what it counts: (H, H)."""
+    """Cosine waves along a chunk, from slow to fast, one per row, each scaled by its weight: (H, H)."""
     wave, step = torch.arange(horizon)[:, None], torch.arange(horizon) + 0.5
     waves = torch.cos(math.pi / horizon * wave * step) * math.sqrt(2 / horizon)
-    waves[0] /= math.sqrt(2)  # orthonormal: before it is scaled, taking apart loses nothing and doubles nothing
+    waves[0] /= math.sqrt(2)  # orthonormal: without the weights below, the decomposition preserves the squared error
     return waves * (1 + SHAKING * wave)
 
 
 def build_module(seed: int) -> MotionModule:
-    """The pretrained base policy with a fresh head drawn from `seed`, ready for `lightning.Trainer.fit`."""
+    """The pretrained base policy with a new head initialised from `seed`, ready for `lightning.Trainer.fit`."""
     return MotionModule(Policy.from_base(seed=seed))

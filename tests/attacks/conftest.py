@@ -1,4 +1,4 @@
-"""The attacks, read from attacks/*.toml, and the ground each of them is tried on: a lab and a workspace of its own."""
+"""The attacks, read from attacks/*.toml, and the target of each: its own copy of a lab and of a workspace."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from child_processes import HANG_S
 from labs.grading import ForkServer, protections
 from labs.grading.catalog import Lab
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TOY = HERE.parent / "grading" / "toy" / "lab90_toy_offset"
-EVENTUALLY_S = 60
 GRANTED = {one.name for one in protections() if one.active}
 CONTAINED = ("ending", "exhausting", "outliving", "reaching_out", "stalling")
-"""The families whose outcome depends on how a grade is contained; the others are tried in the strong way only."""
+"""The families whose result depends on the containment; the others are tried with namespaces only."""
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,30 @@ class Attack:
     """Of the rest of the file; an attack that replaces a function comes `after`."""
     on_solution: str = "failed"
     needs: str = ""
-    """`namespaces` where it would harm the machine, or is documented not to be stopped, without them."""
+    """`namespaces` if the attack would harm the machine without them, or is documented as not stopped."""
     timeout_s: int = 10
 
-    def on(self, text: str, ground: Ground) -> str:
+    def on(self, text: str, target: Target) -> str:
         """The file that tries it."""
         code = self.code.replace("@WIRE@", (HERE / "attacks" / "wire.py").read_text())
-        for word, value in ground.words.items():
+        for word, value in target.words.items():
             code = code.replace(f"@{word}@", value)
         return f"{code}\n{text}" if self.place == "before" else f"{text}\n{code}"
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Where an attack is tried: copies of the toy lab and of a workspace, and the words its code may use."""
+class Target:
+    """What an attack is tried on: copies of the toy lab and of a workspace, and the words that its code may use."""
 
     lab: Lab
     workspace: Path
     words: dict[str, str]
     outside: tuple[int, ...]
-    """Descriptors that become readable when the attack reached the person's terminal, or a server on the loopback."""
+    """Descriptors that become readable if the attack reaches the user's terminal or a server on the loopback."""
     marks: tuple[bytes, ...]
-    """Texts of which one is in the environment, the arguments or the folder of every process of a grade here."""
+    """One of these texts is in the environment, the arguments or the folder of every process of a grade here."""
 
-    def hand_in(self, text: str) -> None:
+    def submit(self, text: str) -> None:
         """Make this the learner's file."""
         (self.workspace / "policy.py").write_text(text)
 
@@ -97,7 +97,7 @@ class Ground:
             path = Path(f"/proc/{pid}/{what}")
             try:
                 found = os.fsencode(path.readlink()) if what == "cwd" else path.read_bytes()
-            except OSError:  # it ended, or belongs to somebody else
+            except OSError:  # it has ended, or belongs to another user
                 continue
             if any(mark in found for mark in self.marks):
                 return True
@@ -143,6 +143,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attacks that stall are ended by the wall clock: the time that a person asks for would only be waited."""
+    monkeypatch.delenv("LAB_PATIENCE", raising=False)
+
+
 @pytest.fixture(scope="session")
 def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The temporary folder of every grade here; empty between grades."""
@@ -171,7 +177,7 @@ def fallback_server(private: Path) -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, private: Path) -> Iterator[Ground]:
+def target(tmp_path: Path, private: Path) -> Iterator[Target]:
     lab, workspace = tmp_path / "lab90_toy_offset", tmp_path / "workspace"
     lab.mkdir()
     workspace.mkdir()
@@ -193,7 +199,7 @@ def ground(tmp_path: Path, private: Path) -> Iterator[Ground]:
     }
     marks = (os.fsencode(private), os.fsencode(tmp_path))
     outside = (terminal, listening.fileno())
-    yield Ground(msgspec.convert(fields, LabElsewhere), workspace, words, outside, marks)
+    yield Target(msgspec.convert(fields, LabElsewhere), workspace, words, outside, marks)
     listening.close()
     os.close(theirs)
     os.close(terminal)
@@ -216,10 +222,10 @@ def attacks() -> list[Attack]:
 
 @pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], bool]], bool]:
-    """Whether something holds before a deadline far beyond any machine's load."""
+    """Whether something holds before a deadline that only bounds a hang."""
 
     def wait(holds: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + EVENTUALLY_S
+        deadline = time.monotonic() + HANG_S
         while not holds():
             if time.monotonic() > deadline:
                 return False

@@ -1,4 +1,4 @@
-"""What lies in a learner's folder beside, or in place of, the file that is graded has no say in the verdict."""
+"""Files in a learner's folder beside the graded file, or instead of it, do not affect the verdict."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ IN_PLACE_OF_THE_FILE: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.parametrize("put", IN_PLACE_OF_THE_FILE.values(), ids=IN_PLACE_OF_THE_FILE)
 def test_what_is_not_a_learners_file_fails_with_a_sentence(
-    put: Callable[[Path, Path], object], ground: Any, server: ForkServer, solution_file: Path
+    put: Callable[[Path, Path], object], target: Any, server: ForkServer, solution_file: Path
 ) -> None:
-    put(ground.workspace / "policy.py", solution_file)
-    found = grade(ground.lab, ground.workspace, server=server)
+    put(target.workspace / "policy.py", solution_file)
+    found = grade(target.lab, target.workspace, server=server)
     assert found.verdict == "failed", found.reason
     assert 0 < len(found.reason or "") < 600
     assert "passed" not in {one.outcome for one in found.checks}
@@ -91,29 +91,29 @@ BESIDE_THE_FILE = {
 def test_files_beside_the_learners_are_not_read(
     name: str,
     start: str,
-    ground: Any,
+    target: Any,
     server: ForkServer,
     starter: str,
     solution: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for planted, text in BESIDE_THE_FILE[name].items():
-        path = ground.workspace / planted
+        path = target.workspace / planted
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.chdir(ground.workspace)
+    monkeypatch.chdir(target.workspace)
     for text, verdict in ((solution, "passed"), (starter, "failed")):
-        ground.hand_in(text)
-        found = grade(ground.lab, ground.workspace, server=server if start == "warm" else None)
+        target.submit(text)
+        found = grade(target.lab, target.workspace, server=server if start == "warm" else None)
         assert found.verdict == verdict, found.reason
         assert "planted code ran" not in found.output + (found.reason or "")
 
 
 @pytest.mark.slow
-def test_a_persons_environment_does_not_reach_the_child(
-    ground: Any, starter: str, monkeypatch: pytest.MonkeyPatch
+def test_the_users_environment_does_not_reach_the_child(
+    target: Any, starter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planted = ground.workspace / "planted"
+    planted = target.workspace / "planted"
     planted.mkdir()
     for name in ("sitecustomize.py", "torch.py", "conftest.py", "startup.py"):
         (planted / name).write_text(ESCAPE)
@@ -128,24 +128,24 @@ def test_a_persons_environment_does_not_reach_the_child(
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    ground.hand_in(starter)
-    found = grade(ground.lab, ground.workspace)
+    target.submit(starter)
+    found = grade(target.lab, target.workspace)
     assert found.verdict == "failed", found.reason
     assert [one.outcome for one in found.checks] == ["failed", "passed", "not_run"]
 
 
-def test_poisoned_bytecode_beside_the_file_is_not_run(ground: Any, server: ForkServer, starter: str) -> None:
-    cache = ground.workspace / "__pycache__"
+def test_poisoned_bytecode_beside_the_file_is_not_run(target: Any, server: ForkServer, starter: str) -> None:
+    cache = target.workspace / "__pycache__"
     cache.mkdir()
-    ground.hand_in(starter)
-    status = (ground.workspace / "policy.py").stat()
+    target.submit(starter)
+    status = (target.workspace / "policy.py").stat()
     import importlib.util
     import marshal
 
     header = importlib.util.MAGIC_NUMBER + struct.pack("<III", 0, int(status.st_mtime), status.st_size)
     code = marshal.dumps(compile(ESCAPE, "policy.py", "exec"))
     (cache / f"policy.{sys.implementation.cache_tag}.pyc").write_bytes(header + code)
-    found = grade(ground.lab, ground.workspace, server=server)
+    found = grade(target.lab, target.workspace, server=server)
     assert found.checks[0].outcome == "failed"
     assert "planted code ran" not in found.output + (found.reason or "")
 
@@ -161,8 +161,8 @@ def test_poisoned_bytecode_beside_the_file_is_not_run(ground: Any, server: ForkS
     ids=["byte-order-mark", "windows-lines", "a-false-encoding", "a-syntax-warning"],
 )
 def test_an_unusual_but_valid_file_passes(
-    write: Callable[[str], bytes], ground: Any, server: ForkServer, solution: str
+    write: Callable[[str], bytes], target: Any, server: ForkServer, solution: str
 ) -> None:
-    (ground.workspace / "policy.py").write_bytes(write(solution))
-    found = grade(ground.lab, ground.workspace, server=server)
+    (target.workspace / "policy.py").write_bytes(write(solution))
+    found = grade(target.lab, target.workspace, server=server)
     assert found.passed, found.reason

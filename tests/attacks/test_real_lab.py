@@ -1,10 +1,9 @@
-"""A handful of attacks on a shipped lab, with a fresh interpreter each and two through the command line."""
+"""A few attacks on a shipped lab: each with a fresh interpreter, two through the command line."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from child_processes import run
 from labs.grading import grade, protections
 from labs.grading.catalog import find
 
@@ -33,19 +33,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def handed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """A learner's folder whose grades have a temporary folder of their own."""
     private = tmp_path / "private"
     private.mkdir()
     monkeypatch.setenv("TMPDIR", str(private))
 
-    def hand_in(text: str) -> Path:
+    def submit(text: str) -> Path:
         folder = tmp_path / "workspace" / LAB.name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "policy.py").write_text(text)
         return folder
 
-    return hand_in
+    return submit
 
 
 def left_in(folder: Path) -> list[Path]:
@@ -53,8 +53,8 @@ def left_in(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_a_cold_grade_survives_the_end_of_its_child(ending: str, handed_in: Callable[[str], Path]) -> None:
-    folder = handed_in(ending + "\n" + (LAB.solution / "policy.py").read_text())
+def test_a_cold_grade_survives_the_end_of_its_child(ending: str, submitted: Callable[[str], Path]) -> None:
+    folder = submitted(ending + "\n" + (LAB.solution / "policy.py").read_text())
     found = grade(LAB, folder)
     assert found.verdict == "failed", found.reason
     assert [one.outcome for one in found.checks[1:]] == ["not_run"] * (len(found.checks) - 1)
@@ -62,21 +62,21 @@ def test_a_cold_grade_survives_the_end_of_its_child(ending: str, handed_in: Call
 
 
 @pytest.mark.skipif(not NAMESPACES, reason="this system permits no user namespaces")
-def test_the_solution_cannot_be_read_from_disk(handed_in: Callable[[str], Path]) -> None:
-    folder = handed_in((LAB.folder / "policy.py").read_text() + READS_THE_SOLUTION)
+def test_the_solution_cannot_be_read_from_disk(submitted: Callable[[str], Path]) -> None:
+    folder = submitted((LAB.folder / "policy.py").read_text() + READS_THE_SOLUTION)
     found = grade(LAB, folder)
     assert found.verdict == "failed", found.reason
     assert "FileNotFoundError" in found.checks[0].message
 
 
 def test_what_is_documented_as_not_stopped_is_not_stopped(
-    ground: Any, fallback_server: Any, starter: str, private: Path
+    target: Any, fallback_server: Any, starter: str, private: Path
 ) -> None:
     """Without namespaces a submission can read the checks and write the learner's files; docs/grading.md says so."""
-    checks, planted = ground.lab.folder / "checks.py", ground.workspace / "x"
+    checks, planted = target.lab.folder / "checks.py", target.workspace / "x"
     text = f"print(len(open({str(checks)!r}).read()) > 0)\nopen({str(planted)!r}, 'w')\n"
-    ground.hand_in(text + starter)
-    found = grade(ground.lab, ground.workspace, server=fallback_server)
+    target.submit(text + starter)
+    found = grade(target.lab, target.workspace, server=fallback_server)
     assert found.verdict == "failed"
     assert found.output == "True\n"
     assert planted.exists()
@@ -86,17 +86,15 @@ def test_what_is_documented_as_not_stopped_is_not_stopped(
 
 @pytest.mark.parametrize("ending", ["prints-a-verdict-and-raises", "exits-with-success"])
 def test_the_command_line_prints_one_document_whatever_is_printed(
-    ending: str, handed_in: Callable[[str], Path], tmp_path: Path
+    ending: str, submitted: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    folder = handed_in(ENDINGS[ending] + "\n" + (LAB.solution / "policy.py").read_text())
+    folder = submitted(ENDINGS[ending] + "\n" + (LAB.solution / "policy.py").read_text())
     (folder.parent / ".lab").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "labs.cli", "grade", "03", "--json", "--workspace", str(folder.parent)],
+    done = run(
+        [sys.executable, "-m", "labs.cli", "grade", "03", "--json", "--workspace", folder.parent],
         env=os.environ | {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")},
-        capture_output=True,
-        timeout=600,
     )
-    assert done.returncode == 1, done.stderr.decode()
+    assert done.returncode == 1, done.stderr
     [found] = json.loads(done.stdout)["labs"]
     assert (found["id"], found["verdict"]) == ("03", "failed")
     assert left_in(folder) == []

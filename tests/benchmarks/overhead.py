@@ -2,10 +2,10 @@
 
     python tests/benchmarks/overhead.py [--pairs 3] [--models 3] [--write docs/debugkit/overhead.md]
 
-One model is trained, watched and bare in turn: each watched block of steps is compared with the bare one that follows
-it, so that a machine which is busy with other things slows both; the ratio is the median over the pairs of blocks.
-"first steps" are those in which everything is looked at, "later" those in which what is dear is sampled. transformers'
-detector and anomaly mode are measured step by step. Not collected by pytest.
+One model is trained alternately with and without watching. Each watched block of steps is compared with the unwatched
+one that follows it, so that other work on the machine slows both. The ratio is the median over the pairs of blocks.
+"first steps" are observed in full; "later" ones sample what is expensive. transformers' detector and anomaly mode are
+measured step by step. Not collected by pytest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.debug_utils import DebugUnderflowOverflow
 
 import debugkit
-from debugkit.probes import FIRST_STEPS, SAMPLED_EVERY
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY
 
 Step = Callable[[], None]
 MODELS = {"4 layers, width 128": (4, 128), "16 layers, width 128": (16, 128), "6 layers, width 512": (6, 512)}
@@ -174,20 +174,20 @@ def page(results: dict[str, list[Row]], pairs: int) -> str:
         "# What watching costs",
         "",
         "CPU time of one training step (forward, backward, AdamW) of a Llama, 4 × 128 tokens, float32, one thread.",
-        "One model is trained, watched and bare in turn. Blocks of steps are compared, each watched one with the bare",
-        f"one that ends the same round: {SAMPLED_EVERY} steps, 10 with `every=10`, single steps for anomaly mode and",
-        f"transformers' `DebugUnderflowOverflow`. The ratio is the median of {pairs} pairs' own ratios, and not the",
-        "quotient of the two columns of medians. “bare against bare” is the noise: a ratio no further from 1.00 than",
-        "that is not told apart from no cost. Other work on the machine slows both sides, and not always equally.",
+        "One model is trained alternately with and without watching. Each watched block of steps is compared with the",
+        f"unwatched one of the same round: {SAMPLED_EVERY} steps, 10 with `every=10`, single steps for anomaly mode",
+        f"and transformers' `DebugUnderflowOverflow`. The ratio is the median of the ratios of {pairs} pairs, not the",
+        "quotient of the two columns of medians. “bare against bare” is the noise: a ratio that is no further from",
+        "1.00 cannot be distinguished from no cost. Other work on the machine slows both sides, not always equally.",
         "",
-        f"In the first {FIRST_STEPS} steps that are looked at, everything is looked at (the first {_SETTLED} of them,",
-        "with recorders that stay for a few steps only, are dearer still and are left out here). Later, the loss, what",
-        "the model returns and the norm of every gradient are still looked at in each step; the values inside the",
-        f"model, weight updates, dtypes and the optimizers' groups in one of {SAMPLED_EVERY}. With `every=10` the nine",
-        "steps between run without hooks on the modules, but for those on the model and its direct parts that notice",
-        "validation passes; its row is of the first steps, before the sampling begins.",
+        f"The first {FIRST_STEPS} observed steps are observed in full. (The first {_SETTLED} of them cost more and are",
+        "not measured here: some recorders are active for a few steps only.) Later, the loss, the model's output and",
+        "the norm of every gradient are still observed in each step; the values inside the model, weight updates,",
+        f"dtypes and the optimizers' groups in one of {SAMPLED_EVERY} steps. With `every=10`, the nine steps between",
+        "have no hooks on the modules except on the model and its direct children, to notice validation passes; its",
+        "row shows the first steps, before the sampling begins.",
         "",
-        "The aim is 1.05 for `watch()` and 1.02 with `every=10`; a row above it misses it.",
+        "The target is 1.05 for `watch()` and 1.02 with `every=10`.",
         "",
         f"Measured on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d} with torch {torch.__version__}, "
         f"{platform.machine()}, by `python tests/benchmarks/overhead.py`.",

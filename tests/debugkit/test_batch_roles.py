@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from debugkit.batch_roles import labels, modalities, padding_mask, target
 from debugkit.declare import Declare
-from debugkit.subject import Subject
+from debugkit.interventions.batch_roles import labels, modalities, padding_mask, target
+from debugkit.setup import TrainingSetup
 
 MODALITIES = ("pixel_values", "input_ids", "state", "observation.images.top", "observation.state", "images.0", "rgb")
 BOOKKEEPING = (
@@ -18,34 +18,34 @@ BOOKKEEPING = (
 )
 
 
-def subject(batch: dict[str, torch.Tensor], **declared: object) -> Subject:
-    return Subject.of(nn.Linear(2, 2), batch, declare=Declare(**declared))  # type: ignore[arg-type]
+def setup(batch: dict[str, torch.Tensor], **declared: object) -> TrainingSetup:
+    return TrainingSetup.of(nn.Linear(2, 2), batch, declare=Declare(**declared))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", MODALITIES)
 def test_usual_names_of_modalities_are_known(name: str) -> None:
-    assert list(modalities(subject({name: torch.zeros(4, 3)}))) == [name]
+    assert list(modalities(setup({name: torch.zeros(4, 3)}))) == [name]
 
 
 @pytest.mark.parametrize("name", BOOKKEEPING)
 def test_bookkeeping_is_no_modality(name: str) -> None:
-    assert modalities(subject({name: torch.zeros(4, 3), "other": torch.zeros(4)})) == {}
+    assert modalities(setup({name: torch.zeros(4, 3), "other": torch.zeros(4)})) == {}
 
 
 def test_text_moves_with_its_mask() -> None:
     batch = {"input_ids": torch.zeros(4, 3), "attention_mask": torch.ones(4, 3), "state": torch.zeros(4, 3)}
-    assert modalities(subject(batch)) == {"input_ids": ("input_ids", "attention_mask"), "state": ("state",)}
+    assert modalities(setup(batch)) == {"input_ids": ("input_ids", "attention_mask"), "state": ("state",)}
 
 
 def test_declarations_win_over_names() -> None:
     batch = {"a": torch.zeros(4, 3), "b": torch.ones(4, 3), "c": torch.zeros(4).long(), "state": torch.zeros(4, 2)}
-    declared = subject(batch, modalities=("a",), padding_mask="b", labels="c", target="a")
+    declared = setup(batch, modalities=("a",), padding_mask="b", labels="c", target="a")
     assert modalities(declared) == {"a": ("a",)}
     found = (padding_mask(declared), labels(declared), target(declared))
     assert [each and each[0] for each in found] == ["b", "c", "a"]
 
 
 def test_an_additive_mask_is_no_padding_mask() -> None:
-    assert padding_mask(subject({"attention_mask": torch.tensor([[0.0, -1e9]])})) is None
-    assert padding_mask(subject({"attention_mask": torch.ones(1, 1, 2, 2)})) is None
-    assert padding_mask(subject({"attention_mask": torch.tensor([[True, False]])})) is not None
+    assert padding_mask(setup({"attention_mask": torch.tensor([[0.0, -1e9]])})) is None
+    assert padding_mask(setup({"attention_mask": torch.ones(1, 1, 2, 2)})) is None
+    assert padding_mask(setup({"attention_mask": torch.tensor([[True, False]])})) is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from child_processes import run
 from debugkit.cli import app
-from debugkit.registry import all_rules
+from debugkit.rule import all_rules
 
 PROGRAM = """
 import torch
@@ -67,7 +67,7 @@ def test_findings_give_1_and_their_absence_0() -> None:
 
 def test_json_on_stdout_is_one_document_whatever_the_program_prints() -> None:
     command = [sys.executable, "-m", "debugkit.cli", "check", "built.py:crossed", "--select", "DK002", "-f", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run(command)
     assert done.returncode == 1
     assert [finding["code"] for finding in json.loads(done.stdout)["findings"]] == ["DK002"]
     assert "noise on stdout" in done.stderr
@@ -90,10 +90,35 @@ def test_baseline_makes_known_findings_pass(tmp_path: Path) -> None:
     assert "1 finding known from the baseline" in again.stdout
 
 
-def test_step_that_fails_gives_1() -> None:
+def test_a_step_that_fails_gives_1_and_no_clean_report() -> None:
     result = debugkit("check", "built.py:pair", "--select", "DK002")
     assert result.exit_code == 1
     assert "loss_fn" in result.stdout
+    assert "✗ Failed; no rule was examined." in result.stdout
+
+
+def test_a_clean_report_is_short_and_verbose_lists_what_was_not_examined() -> None:
+    short = debugkit("check", "built.py:healthy", "--select", "DK3").stdout
+    assert len(short.splitlines()) <= 11  # the line that the program prints itself, and ten
+    assert "Not examined: " in short
+    assert "DK310" not in short
+    for option in ("-v", "--verbose"):
+        full = debugkit("check", "built.py:healthy", "--select", "DK3", option).stdout
+        assert "DK310" in full
+        assert "No data loader was given: pass dataloader=." in full
+    debugkit("check", "built.py:healthy", "--select", "DK3", "-v", "-o", "report.txt")
+    assert "DK310" in Path("report.txt").read_text(encoding="utf-8")
+
+
+def test_text_is_what_the_report_itself_renders(monkeypatch: pytest.MonkeyPatch) -> None:
+    from debugkit import Report
+
+    monkeypatch.setenv("COLUMNS", "70")
+    written = debugkit("check", "built.py:crossed", "--select", "DK0", "-f", "json").stdout
+    report = Report.from_json(written[written.index("{") :])
+    for option, verbose in (([], False), (["--verbose"], True)):
+        shown = debugkit("check", "built.py:crossed", "--select", "DK0", *option).stdout
+        assert report.to_text(verbose=verbose, width=70) in "\n".join(line.rstrip() for line in shown.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -109,11 +134,11 @@ def test_step_that_fails_gives_1() -> None:
         (["check", "built.py:headless"], "without a model"),
         (["check", "built.py:number"], "returned int"),
         (["check", "built.py:pair", "--select", "E501"], "No rule's code starts with 'E501'"),
-        (["check", "built.py:pair", "--baseline", "absent.json"], "no debugkit report"),
+        (["check", "built.py:pair", "--baseline", "absent.json"], "not a debugkit report"),
         (["explain", "DK000"], "no rule DK000"),
         (["rules", "--select", "nonsense"], "No rule's code starts with"),
         (["run", "--select", "E501", "built.py"], "No rule's code starts with 'E501'"),
-        (["replay", "nowhere"], "nowhere is no snapshot"),
+        (["replay", "nowhere"], "nowhere is not a snapshot"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
@@ -240,4 +265,5 @@ def test_doctor_names_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> 
 def test_doctor_lets_two_processes_talk() -> None:
     result = debugkit("doctor", "--distributed")
     assert result.exit_code == 0
-    assert result.stdout.count("OK") == 2
+    assert result.stdout.count("OK: gloo sums over 2 ranks") == 2
+    assert "All 2 ranks reach one another." in result.stdout

@@ -9,10 +9,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from debugkit.checklist import ROWS, STAGES
 from debugkit.cli import app
 from debugkit.doctor import Health, checklist, surroundings
-from debugkit.registry import all_rules
+from debugkit.doctor.checklist import ROWS, STAGES
+from debugkit.rule import all_rules
 
 PAGE = Path(__file__).parents[2] / "docs" / "debugkit" / "doctor.md"
 

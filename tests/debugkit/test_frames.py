@@ -13,8 +13,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import debugkit
+from debugkit._torch_private import leave
 from debugkit.frames import is_users, raising_line, user_line
-from debugkit.function_modes import leave
 
 
 def here() -> int:
@@ -44,7 +44,7 @@ def test_files_are_told_apart() -> None:
     assert is_users("/x/site-packages/lerobot/policy.py")
     assert not is_users(torch.__file__)
     assert not is_users(json.__file__)
-    assert not is_users(str(Path(debugkit.__file__).parent / "checkup.py"))
+    assert not is_users(str(Path(debugkit.__file__).parent / "preflight.py"))
     assert not is_users("/usr/lib/python3/dist-packages/torch/nn/functional.py")
     assert not is_users("<frozen importlib._bootstrap>")
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 import debugkit
+from child_processes import run
 
 
 def modules_after(program: str) -> set[str]:
     code = f"import json, sys\n{program}\nsys.stderr.write(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", code], check=True)
     return set(json.loads(done.stderr.rpartition("\n")[2]))
 
 
@@ -43,7 +43,7 @@ def test_every_public_name_resolves(name: str) -> None:
 
 
 def test_importing_a_file_does_not_hide_the_function_of_its_name() -> None:
-    import debugkit.watch
+    import debugkit.watched_run
 
     assert not isinstance(debugkit.watch, type(sys))
 

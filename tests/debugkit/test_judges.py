@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, Severity
-from debugkit.observations.batch_independence import BatchIndependence
-from debugkit.observations.frozen_tensors import FrozenChange, FrozenTensors
-from debugkit.observations.loss_operands import Comparison, LossOperands
-from debugkit.observations.normalisers import NormaliserRoundTrips, RoundTrip
-from debugkit.observations.optimizer_coverage import ForgottenParameter, OptimizerCoverage
-from debugkit.registry import Context, find_rule
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk002_silent_broadcast import Comparison, LossOperands
+from debugkit.rules.dk101_parameter_not_in_optimizer import ForgottenParameter, OptimizerCoverage
+from debugkit.rules.dk112_frozen_parameter_changed import FrozenChange, FrozenTensors
+from debugkit.rules.dk305_batch_leak import BatchIndependence
+from debugkit.rules.dk401_normaliser_round_trip import NormaliserRoundTrips, RoundTrip
 
 shapes = st.lists(st.integers(1, 7), max_size=4).map(tuple)
 

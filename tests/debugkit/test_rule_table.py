@@ -1,18 +1,18 @@
-"""What every rule promises, whoever wrote it."""
+"""What holds for every rule."""
 
 from __future__ import annotations
 
-import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import debugkit.rules
-from debugkit.experiments import EXPERIMENTS
-from debugkit.probes import PROBES
-from debugkit.providers import can_observe
-from debugkit.registry import FAMILIES, HEADINGS, Rule, all_rules
+from debugkit.observation import measurement_of
+from debugkit.rule import FAMILIES, HEADINGS, Rule, all_rules
 
 RULES = all_rules()
 FOLDER = Path(debugkit.rules.__file__).parent
@@ -22,9 +22,9 @@ LESSON = re.compile(r"\[Lab \d\d\]\(\.\./\.\./lessons/(" + "|".join(FAMILIES) + 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 
 
-def test_every_file_declares_exactly_one_rule() -> None:
-    files = sorted(path.stem for path in FOLDER.glob("dk*.py"))
-    assert files == sorted(rule.module.rpartition(".")[2] for rule in RULES)
+def test_every_folder_declares_exactly_one_rule() -> None:
+    folders = sorted(path.name for path in FOLDER.glob("dk*") if path.is_dir())
+    assert folders == sorted(rule.module.rpartition(".")[2] for rule in RULES)
 
 
 def test_codes_and_names_are_distinct() -> None:
@@ -32,7 +32,7 @@ def test_codes_and_names_are_distinct() -> None:
 
 
 @each_rule
-def test_file_is_named_after_code_and_fault(rule: Rule) -> None:
+def test_folder_is_named_after_code_and_fault(rule: Rule) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
     assert rule.module.rpartition(".")[2] == f"{rule.code.lower()}_{rule.name.replace('-', '_')}"
 
@@ -40,7 +40,8 @@ def test_file_is_named_after_code_and_fault(rule: Rule) -> None:
 @each_rule
 def test_page_has_all_headings_in_order_and_none_is_empty(rule: Rule) -> None:
     parts = re.split(r"^## (.+)$", rule.page, flags=re.MULTILINE)
-    assert tuple(parts[1::2]) == HEADINGS
+    assert tuple(heading for heading in parts[1::2] if heading != "Cost") == HEADINGS
+    assert "TODO" not in rule.page
     assert all(text.strip() for text in parts[2::2])
 
 
@@ -56,22 +57,32 @@ def test_lesson_is_a_link_or_says_that_there_is_none(rule: Rule) -> None:
     assert LESSON.match(lesson) or lesson.startswith("No lab of its own")
 
 
-@each_rule
-def test_module_imports_no_torch_and_no_other_rule(rule: Rule) -> None:
-    path = FOLDER / f"{rule.module.rpartition('.')[2]}.py"
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            assert name.split(".")[0] not in ("torch", "numpy", "transformers")
-            assert not name.startswith(("debugkit.rules", "debugkit.probes", "debugkit.experiments"))
+def test_rules_and_their_observations_import_no_torch() -> None:
+    code = (
+        "import sys; from debugkit.rule import all_rules; all_rules(); print([m for m in sys.modules if m == 'torch'])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"
 
 
 @each_rule
-def test_a_check_rule_has_a_provider_for_all_it_needs(rule: Rule) -> None:
-    if "check" in rule.modes and "watch" not in rule.modes:
-        assert can_observe(rule.needs), [kind.__name__ for kind in rule.needs]
+def test_every_observation_names_a_measurement_that_can_be_imported_and_makes_it(rule: Rule) -> None:
     assert rule.modes
+    for kind in (*rule.needs, *rule.uses):
+        measurement = measurement_of(kind)
+        if measurement.kind == "probe":
+            assert measurement.load().yields is kind
+        elif measurement.kind == "function":
+            assert get_type_hints(measurement.load())["return"] is kind
+        else:
+            assert not {"check", "loader"} & set(rule.modes) or kind in rule.uses
+
+
+@each_rule
+def test_the_cost_is_computed_from_the_measurements(rule: Rule) -> None:
+    paid = sum(measurement_of(kind).cost for kind in rule.needs or rule.uses)
+    assert rule.passes == paid
+    assert f"`{rule.cost}`" in rule.page.partition("## Cost\n")[2].partition("\n\n## ")[0]
 
 
 @each_rule
@@ -90,8 +101,3 @@ def test_no_rule_is_a_consequence_of_itself_by_any_chain() -> None:
 
     for code in causes:
         above(code, ())
-
-
-def test_no_observation_has_two_providers() -> None:
-    can_observe(())
-    assert not set(PROBES) & set(EXPERIMENTS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from child_processes import run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,16 +21,12 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the built site. The build is strict: a warning of mkdocs fails every test that asks for it."""
+    """The folder of the built site. The build is strict: one warning of mkdocs fails every test of the site."""
     folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
+    built = run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
     assert built.returncode == 0, f"`mkdocs build --strict` refuses the site:\n{built.stdout}{built.stderr}"
     return folder

@@ -1,4 +1,4 @@
-"""The checklists name only what exists or is in the taxonomy, and teach with every lab that they can."""
+"""The checklists name only labs, rules and instruments that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import debugkit
-from debugkit.registry import all_rules
+from debugkit.rule import all_rules
 from labs.grading.catalog import all_labs
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import re
 import shlex
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from labs.grading import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "debugkit" / "command_line.md"
@@ -17,9 +19,11 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 # A command that finds something ends in 1, as the guide says; the fault is planted in the snippet.
 FINDS = {"debugkit run train.py --steps 10": "DK501", "debugkit check build.py:build": "DK002"}
 
+Run = Callable[[str], tuple[int, str, str]]
+
 
 def commands(page: Path, under: str = "") -> list[str]:
-    """The lines of the page's ```sh blocks that stand below the heading `under`, without comments."""
+    """The lines of the page's ```sh blocks below the heading `under`, without comments."""
     text = page.read_text(encoding="utf-8")
     if under:
         text = re.split(r"^## ", text.split(f"\n## {under}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
@@ -27,19 +31,24 @@ def commands(page: Path, under: str = "") -> list[str]:
     return [line.split("#")[0].strip() for block in blocks for line in block.splitlines() if line.split("#")[0].strip()]
 
 
-def run(command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    program, *arguments = shlex.split(command)
-    module = {"debugkit": "debugkit.cli", "lab": "labs.cli"}[program]
-    entry = f"import sys; from {module} import main; sys.argv[0] = {program!r}; sys.exit(main())"
-    return subprocess.run(
-        [sys.executable, "-c", entry, *arguments],
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "100", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """A command line of `lab` or `debugkit` in this process: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def typed(command: str) -> tuple[int, str, str]:
+        program, *arguments = shlex.split(command)
+        main = importlib.import_module({"debugkit": "debugkit.cli", "lab": "labs.cli"}[program]).main
+        monkeypatch.setattr(sys, "argv", [program, *arguments])
+        capfd.readouterr()
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+        return (int(code or 0), *capfd.readouterr())
+
+    return typed
 
 
 def test_the_guide_shows_each_command_that_finds_something() -> None:
@@ -48,52 +57,45 @@ def test_the_guide_shows_each_command_that_finds_something() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands(GUIDE))
-def test_a_command_of_the_guide_runs_as_printed(command: str) -> None:
-    done = run(command, cwd=ROOT / "docs" / "snippets")
-    assert done.returncode == (1 if command in FINDS else 0), done.stdout + done.stderr
-    assert FINDS.get(command, "") in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_command_of_the_guide_runs_as_printed(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(ROOT / "docs" / "snippets")
+    code, out, err = run(command)
+    assert code == (1 if command in FINDS else 0), out + err
+    assert FINDS.get(command, "") in out + err
+    assert "Traceback" not in err
 
 
-@pytest.mark.slow
-def test_adding_a_lab_goes_as_the_contributing_guide_says(tmp_path: Path) -> None:
+@pytest.fixture
+def empty_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of labs that holds none; it is the current folder's."""
+    monkeypatch.setattr(catalog, "LABS_ROOT", tmp_path / "labs")
+    monkeypatch.setattr(catalog, "SOLUTIONS_ROOT", tmp_path / "solutions")
+    monkeypatch.setenv("VLA_LABS_ROOT", str(tmp_path / "labs"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labs").mkdir()
+    return tmp_path
+
+
+def test_adding_a_lab_goes_as_the_contributing_guide_says(
+    run: Run, empty_collection: Path, request: pytest.FixtureRequest
+) -> None:
     """The skeleton is made where the guide says, and verify refuses it by naming what is still to be written."""
-    made, refused, *_ = commands(CONTRIBUTING, under="Add a lab in 30 minutes")
-    collection = tmp_path / "labs"
-    collection.mkdir()
-    environment = {"VLA_LABS_ROOT": str(collection), "HOME": str(tmp_path)}
-    new = run(made, tmp_path, **environment)
-    assert new.returncode == 0, new.stdout + new.stderr
+    request.addfinalizer(catalog.all_labs.cache_clear)
+    catalog.all_labs.cache_clear()
+    made, refused, *_ = commands(CONTRIBUTING, under="Add a lab")
+    code, out, err = run(made)
+    assert code == 0, out + err
     number, slug, chapter = re.fullmatch(r"lab dev new (\d\d) (\w+) --chapter (\w+)", made).groups()  # type: ignore[union-attr]
-    folder = collection / f"lab{number}_{slug}"
+    folder = empty_collection / "labs" / f"lab{number}_{slug}"
     for name in ("lab.toml", "policy.py", "probe.py", "checks.py", "hints.md", "wrong_fixes"):
         assert (folder / name).exists()
-    assert (tmp_path / "solutions" / folder.name / "policy.py").exists()
-    assert (tmp_path / "docs" / "lessons" / chapter / f"{number}_{slug}.md").exists()
-    verified = run(refused, tmp_path, **environment)
-    assert verified.returncode == 1, verified.stdout + verified.stderr
-    assert "not written yet" in verified.stdout
-    assert "Traceback" not in verified.stderr
-
-
-def test_the_readmes_two_commands_are_what_the_continuous_integration_runs() -> None:
-    printed = subprocess.run(
-        [ROOT / ".ci" / "run", "--print"], capture_output=True, text=True, timeout=60, check=True
-    ).stdout.splitlines()
-    assert printed == commands(ROOT / "README.md", under="Two commands")
-    assert len(printed) == 2
-    assert "lab demo" in printed[0]
-    assert "pytest" in printed[1]
-
-
-def test_the_continuous_integration_refuses_a_readme_without_its_commands(tmp_path: Path) -> None:
-    (tmp_path / ".ci").mkdir()
-    script = tmp_path / ".ci" / "run"
-    script.write_bytes((ROOT / ".ci" / "run").read_bytes())
-    (tmp_path / "README.md").write_text("# No commands here\n", encoding="utf-8")
-    refused = subprocess.run(["bash", script, "--print"], capture_output=True, text=True, timeout=60, check=False)
-    assert refused.returncode == 2
-    assert "README.md" in refused.stderr
+    assert (empty_collection / "solutions" / folder.name / "policy.py").exists()
+    assert (empty_collection / "docs" / "lessons" / chapter / f"{number}_{slug}.md").exists()
+    catalog.all_labs.cache_clear()
+    code, out, err = run(refused)
+    assert code == 1, out + err
+    assert "not written yet" in out
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("page", ["docs/start.md", "docs/ko/index.md"])

@@ -1,4 +1,4 @@
-"""Every lesson is built alike: the failure first, the answer folded, the fix a true one."""
+"""Every lesson has the same structure: the failure first, the answer folded, the fix the shipped one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lesson(lab: Lab) -> str:
 
 
 def section(text: str, heading: str) -> str:
-    """What stands between a `##` heading and the next."""
+    """The text between a `##` heading and the next."""
     return re.split(r"^## ", text.split(f"\n## {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
@@ -33,17 +33,17 @@ def test_every_lab_has_its_lesson() -> None:
 
 
 def test_every_lesson_has_its_lab() -> None:
-    there = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.glob("lessons/*/[0-9][0-9]_*.md")}
-    assert there <= {lab.lesson for lab in all_labs()}
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.glob("lessons/*/[0-9][0-9]_*.md")}
+    assert pages <= {lab.lesson for lab in all_labs()}
 
 
-def test_the_template_has_the_headings_that_are_asked_for() -> None:
+def test_the_template_has_the_required_headings() -> None:
     template = (DOCS / "_lesson_template.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", template, re.MULTILINE) == HEADINGS
 
 
 @of_each_lesson
-def test_a_lesson_opens_with_its_labs_title_and_the_failure_verbatim(lab: Lab) -> None:
+def test_a_lesson_starts_with_its_labs_title_and_the_verbatim_failure(lab: Lab) -> None:
     title, after = lesson(lab).strip().split("\n", 1)
     assert title == f"# {lab.id} · {lab.title}"
     assert after.lstrip().startswith("```text"), "the first thing under the title is the failure, in a ```text block"

@@ -1,4 +1,4 @@
-"""The built site: every link leads somewhere, and no page asks another server for anything."""
+"""The built site: every link has a target, and no page loads anything from another server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pages(site: Path) -> dict[str, _Page]:
     }
 
 
-def test_every_internal_link_leads_to_a_page_and_an_anchor_that_exist(site: Path, pages: dict[str, _Page]) -> None:
+def test_every_internal_link_has_a_page_and_an_anchor(site: Path, pages: dict[str, _Page]) -> None:
     assert len(pages) > 20
     broken = []
     for name, page in pages.items():
@@ -73,7 +73,7 @@ def test_every_internal_link_leads_to_a_page_and_an_anchor_that_exist(site: Path
                 there = pages.get(target.resolve().relative_to(site.resolve()).as_posix())
                 if there and unquote(parts.fragment) not in there.anchors:
                     broken.append(f"{name}: {link} (no such anchor)")
-    assert not broken, "links that lead nowhere:\n" + "\n".join(broken)
+    assert not broken, "broken links:\n" + "\n".join(broken)
 
 
 def test_no_page_fetches_anything_from_another_server(pages: dict[str, _Page]) -> None:
@@ -98,7 +98,7 @@ def test_no_style_sheet_fetches_anything_from_another_server(site: Path) -> None
 
 
 def test_no_page_uses_what_the_theme_would_load_from_elsewhere(root: Path, pages: dict[str, _Page]) -> None:
-    # The theme's script would fetch mermaid, and a repository's stars, where a page or the settings ask for them.
+    # The theme's script would fetch mermaid, and a repository's stars, where a page or the settings use them.
     assert not [name for name, page in pages.items() if "mermaid" in page.classes]
     settings = (root / "mkdocs.yml").read_text(encoding="utf-8")
     assert not re.search(r"^(repo_url|extra_javascript):", settings, re.MULTILINE)
@@ -123,16 +123,16 @@ def test_every_page_can_be_reached_from_the_home_page(pages: dict[str, _Page]) -
             if not parts.scheme and not parts.netloc and parts.path:
                 path = os.path.normpath(os.path.join(os.path.dirname(name), unquote(parts.path)))  # noqa: PTH118, PTH120
                 waiting += [path, os.path.normpath(f"{path}/index.html")]
-    assert reached == set(pages), f"no way leads to {sorted(set(pages) - reached)}"
+    assert reached == set(pages), f"no link leads to {sorted(set(pages) - reached)}"
 
 
 def test_the_site_is_where_findings_and_lessons_point(root: Path) -> None:
-    from debugkit.registry import all_rules
+    from debugkit.rule import all_rules
     from labs.grading.catalog import all_labs
     from labs.learner.lesson import lesson_address
 
     class Loader(yaml.SafeLoader):
-        """mkdocs.yml names Python objects, which say nothing here."""
+        """mkdocs.yml names Python objects, which are not needed here."""
 
     Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
     home = yaml.load((root / "mkdocs.yml").read_text(encoding="utf-8"), Loader=Loader)["site_url"]

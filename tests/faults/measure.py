@@ -1,9 +1,9 @@
-"""How often debugkit is silent where it should be, and right where it should speak: two numbers, and what is behind.
+"""How often debugkit raises a false alarm, and how many planted faults it finds: two numbers and their cases.
 
     python tests/faults/measure.py            # examine everything and write docs/debugkit/accuracy.md
     python tests/faults/measure.py --check    # examine nothing; exit 1 if the page lists other programs or faults
 
-Not collected by pytest; the tests beside this file and in tests/healthy hold each program and each fault to its word.
+Not collected by pytest. The tests in this folder and in tests/healthy check each program and each fault.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path[:1] = [str(TESTS)]
 import torch  # noqa: E402 - the programs are importable from here on
 
 from debugkit.finding import Severity  # noqa: E402
-from debugkit.registry import all_rules  # noqa: E402
+from debugkit.rule import all_rules  # noqa: E402
 from faults.fault import all_faults, examine  # noqa: E402
 from healthy.program import all_programs, built  # noqa: E402
 
@@ -108,14 +108,14 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         _summary(silences, detections),
         "",
         "A false alarm is an `error` or a `warning` on a correct program, from `check()` before training or from",
-        "`watch()` while it trains. A fault is one edit of one of these programs. It counts as detected where the",
-        "finding has the right code and names the right line, module or parameter, and where nothing else is reported",
-        "beside it but consequences folded under it and the few codes that the edit also earns.",
+        "`watch()` while it trains. A fault is one edit of one of these programs. It counts as found if the finding",
+        "has the right code, names the right line, module or parameter, and nothing else is reported except its",
+        "consequences and the few codes that the edit also causes.",
         "",
-        "The programs were chosen because they look wrong and are right, and the faults because debugkit has a rule",
-        "for them: the second number says that rules do what they say, not how many of the world's faults have one.",
-        "It is no first attempt either. Faults were written and mended beside the rules until each was found: some had",
-        "the wrong line marked, some were no fault by the rule's own definition and were replaced by one that is.",
+        "The programs were chosen because they look wrong and are correct, and the faults because debugkit has a rule",
+        "for them: the second number says that the rules work as documented, not how many of all faults have one.",
+        "It is not a first attempt either. Faults and rules were changed together until each fault was found: some had",
+        "the wrong line marked, some were not a fault by the rule's definition and were replaced.",
         "",
         *_without_a_fault(detections),
         f"Measured on {today} with torch {torch.__version__} by `python tests/faults/measure.py`, "
@@ -137,7 +137,7 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
 
 
 def _without_a_fault(detections: Sequence[Detection]) -> list[str]:
-    """The rules that no planted fault stands for, so that their absence is read here and not guessed."""
+    """The rules without a planted fault, so that a reader need not guess which are missing."""
     planted = {detection.code for detection in detections}
     missing = [rule.code for rule in all_rules() if rule.code not in planted]
     if not missing:

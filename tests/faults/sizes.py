@@ -79,12 +79,12 @@ def rate_of_adam_given_to_sgd_and_a_loss_averaged_twice(program: Program) -> Non
     program.train = train
 
 
-@fault("DK207", of="siglip_regresses_an_action", by="watch", says="times its start", also=("DK206",))
+@fault("DK207", of="siglip_regresses_an_action", by="watch", says="times its initial value", also=("DK206",))
 def learning_rate_of_one(program: Program) -> None:
     program.optimizer = torch.optim.Adam(program.model.parameters(), lr=1.0)
 
 
-@fault("DK208", of="bfloat16_autocast", says="off where")
+@fault("DK208", of="bfloat16_autocast", says="disabled while")
 def autocast_left_before_the_forward(program: Program) -> None:
     inner = program.loss_fn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from debugkit.registry import find_rule
+from debugkit.rule import find_rule
 from faults.fault import Fault, all_faults, examine
 from healthy.program import all_programs
 

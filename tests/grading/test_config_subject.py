@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from labs.grading.sandbox.child import _Child
-from labs.grading.sandbox.examination import examine
+from labs.grading.sandbox.diagnosis import diagnose
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def config(tmp_path: Path) -> dict[str, object]:
 
 
 def test_a_configuration_alone_is_examined(config: dict[str, object]) -> None:
-    report = examine({"config": config})
+    report = diagnose({"config": config})
     assert {finding["code"] for finding in report["findings"]} == {"DK901", "DK904"}
     assert report["failure"] is None
 
@@ -30,7 +30,7 @@ def test_a_configuration_alone_is_examined(config: dict[str, object]) -> None:
 def test_a_configuration_beside_a_model_adds_to_its_report(config: dict[str, object]) -> None:
     model = nn.Linear(4, 1)
     subject = {"model": model, "batch": torch.zeros(2, 4), "loss_fn": lambda model, batch: model(batch).square().mean()}
-    report = examine({**subject, "config": config})
+    report = diagnose({**subject, "config": config})
     assert {"DK901", "DK904"} <= {finding["code"] for finding in report["findings"]}
     assert {"DK105", "DK903"} <= set(report["examined"])
     assert not {"DK901", "DK903"} & {entry["code"] for entry in report["not_examined"]}
@@ -38,7 +38,7 @@ def test_a_configuration_beside_a_model_adds_to_its_report(config: dict[str, obj
 
 def test_a_configuration_that_hydra_refuses_is_a_failure(config: dict[str, object]) -> None:
     assert (
-        "Could not override 'train.typo'" in examine({"config": {**config, "overrides": ["train.typo=1"]}})["failure"]
+        "Could not override 'train.typo'" in diagnose({"config": {**config, "overrides": ["train.typo=1"]}})["failure"]
     )
 
 

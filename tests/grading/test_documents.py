@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 import labs.grading
+from child_processes import run
 from labs.grading import CheckResult, Grade, exit_code, gradescope, json_document, junit
 
 
@@ -65,5 +65,5 @@ def test_every_public_name_is_there() -> None:
 
 def test_the_catalog_needs_neither_torch_nor_pytest() -> None:
     code = "import sys, labs.grading.catalog; print({'torch', 'pytest', 'transformers', 'rich'} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = run([sys.executable, "-c", code], check=True)
     assert found.stdout == "set()\n"

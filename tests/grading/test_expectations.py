@@ -138,5 +138,5 @@ def test_what_a_document_shows_of_a_measurement_is_short(value: Any) -> None:
 def test_a_short_measurement_is_shown_whole() -> None:
     value = {"losses": [0.5] * 100, "names": ["head.weight"] * 20}
     assert plain(value) == value
-    assert plain("x" * 10 * MOST_SHOWN).endswith("x…")
+    assert plain("x" * 10 * MOST_SHOWN).endswith("x …")
     assert plain([1] * 10 * MOST_SHOWN)[-1].endswith("more")

@@ -1,14 +1,14 @@
-"""What a learner reads: the whole ladder, in order, and nothing of the check's source."""
+"""The feedback for a learner: the steps in order, each value once, and nothing of a check's source."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from labs.grading import CheckResult, Grade, plain_text, render
+from labs.grading import CheckResult, FeedbackStep, Grade, feedback_steps
 from labs.grading.catalog import Lab
 
 FAILED = CheckResult(
@@ -25,93 +25,103 @@ FAILED = CheckResult(
 NOT_RUN = CheckResult("test_learns", "The head learns the sum", "outcome", "not_run")
 GRADE = Grade("90", "toy_offset", "failed", "1 of 2 checks failed", 3.44, 5, None, (FAILED, NOT_RUN))
 
-GOLDEN = """\
-✗ Lab 90 · A head that settles on the mean · failed in 3.4 s
 
-  ✗ The loss equals the reference
-  · The head learns the sum  (not run)
-
-  Symptom        The loss stops falling at the variance of the target.
-  Does not hold  The loss is the mean squared error over the batch.
-  Measured       1.81359
-  Expected       2.12363
-  In words       the loss is 1.81359, not 2.12363 (off by 0.31).
-  Seed           5 (`lab grade 90 --seed 5` repeats this grade exactly)
-  Measure next   lab diagnose 90
-  In own code    debugkit.trace_shapes(head, batch)
-  Stuck?         lab hint 90
-"""
+def told(grade: Grade, lab: Lab) -> dict[str, str]:
+    """The text of each step by its label."""
+    return {step.label: step.text for step in feedback_steps(grade, lab)}
 
 
-def on_terminal(grade: Grade, lab: Lab) -> str:
-    console = Console(width=100, color_system=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(render(grade, lab))
-    return capture.get()
+def with_check(**changes: Any) -> Grade:
+    return replace(GRADE, checks=(replace(FAILED, **changes),))
 
 
-def test_the_ladder_reads_as_agreed(toy: Lab) -> None:
-    assert plain_text(GRADE, toy) == GOLDEN
+def test_the_steps_go_from_the_symptom_to_the_next_measurement(toy: Lab) -> None:
+    assert feedback_steps(GRADE, toy) == (
+        FeedbackStep("Symptom", "The loss stops falling at the variance of the target."),
+        FeedbackStep("Requirement", "The loss is the mean squared error over the batch.", "requirement"),
+        FeedbackStep("Measured", "1.81359 (the loss)", "problem"),
+        FeedbackStep("Expected", "2.12363 (off by 0.31)", "expected"),
+        FeedbackStep("Seed", "5: `lab grade 90 --seed 5` repeats this grade exactly", "note"),
+        FeedbackStep("Measure next", "lab diagnose 90", "command"),
+        FeedbackStep("In your code", "debugkit.trace_shapes(head, batch)", "command"),
+        FeedbackStep("Stuck?", "lab hint 90", "command"),
+    )
 
 
-def test_the_terminal_shows_the_same_rungs(toy: Lab) -> None:
-    shown = on_terminal(GRADE, toy)
-    positions = [
-        shown.index(text)
-        for text in ("Symptom", "Does not hold", "Measured", "Expected", "Seed", "Measure next", "lab hint 90")
-    ]
-    assert positions == sorted(positions)
+def test_a_recognised_wrong_fix_is_named(toy: Lab) -> None:
+    found = told(replace(GRADE, recognised_wrong_fix="summed", reason="The loss is summed."), toy)
+    assert found["What happened"] == "The loss is summed."
 
 
-def test_a_recognised_wrong_fix_is_told(toy: Lab) -> None:
-    told = plain_text(replace(GRADE, recognised_wrong_fix="summed", reason="The loss is summed."), toy)
-    assert "What happened  The loss is summed." in told
+def test_a_submission_that_does_not_parse_gets_that_and_no_symptom_or_seed(toy: Lab) -> None:
+    assert told(replace(GRADE, reason="SyntaxError in policy.py.", checks=()), toy) == {
+        "What happened": "SyntaxError in policy.py.",
+        "Stuck?": "lab hint 90",
+    }
 
 
-def test_a_submission_that_does_not_parse_is_told_that_and_no_symptom_or_seed(toy: Lab) -> None:
-    told = plain_text(replace(GRADE, reason="policy.py does not parse.", checks=()), toy)
-    assert "What happened  policy.py does not parse." in told
-    assert "Symptom" not in told
-    assert "Seed" not in told
+def test_a_tensor_is_described_in_words_and_a_shape_is_shown(toy: Lab) -> None:
+    words = "the output differs in 1 of 1 values by up to 0.4; first at [0, 0]: 0.1, not 0.5."
+    tensor = told(with_check(measured=[[0.123456789]], expected=[[0.5]], message=words), toy)
+    assert tensor["Measured"] == words
+    assert "Expected" not in tensor
+    shape = told(with_check(measured=[2, 3], expected=[3, 2], message="the output has shape [2, 3], not [3, 2]."), toy)
+    assert (shape["Measured"], shape["Expected"]) == ("[2, 3]", "[3, 2]")
 
 
-def test_a_tensor_is_told_in_words_and_a_shape_as_it_is(toy: Lab) -> None:
-    tensor = replace(FAILED, measured=[[0.123456789]], expected=[[0.5]])
-    told = plain_text(replace(GRADE, checks=(tensor,)), toy)
-    assert "Measured" not in told
-    assert FAILED.message in told
-    shape = replace(FAILED, measured=[2, 3], expected=[3, 2])
-    assert "Measured       [2, 3]" in plain_text(replace(GRADE, checks=(shape,)), toy)
+@pytest.mark.parametrize(
+    ("measured", "expected", "shown"),
+    [
+        (None, 1.5, ("None", "1.5")),
+        (False, True, ("False", "True")),
+        ("nan", "finite numbers", ("nan", "finite numbers")),
+        (0.30000001, 0.3, ("0.30000001", "0.3")),
+        (0.1 + 0.2, 0.3, ("0.30000000000000004", "0.29999999999999999")),
+        ({"a": [1, None]}, {"a": [1, 0.5]}, ("{'a': [1, None]}", "{'a': [1, 0.5]}")),
+        (
+            {"shape": [9], "dtype": "float32", "first_values": [0.1, 0.2]},
+            1.0,
+            ("float32 tensor of shape [9], first values [0.1, 0.2]", "1"),
+        ),
+    ],
+)
+def test_values_read_as_python_with_the_digits_that_show_the_difference(
+    measured: Any, expected: Any, shown: tuple[str, str], toy: Lab
+) -> None:
+    found = told(with_check(measured=measured, expected=expected, message="It is wrong."), toy)
+    assert (found["Measured"], found["Expected"], found["Details"]) == (*shown, "It is wrong.")
 
 
-def test_where_a_silent_labs_code_raises_that_comes_first_and_the_symptom_not_at_all(toy: Lab) -> None:
-    said = "loss() raised NameError: name 'x' is not defined (policy.py, line 3: x)"
-    raised = replace(FAILED, raised=True, measured=None, expected=None, message=said)
-    told = plain_text(replace(GRADE, checks=(raised,)), toy)
-    assert f"Your code raised  {said}\n  Does not hold" in told
-    assert toy.symptom not in told
-    assert told.count(said) == 1
+def test_the_same_text_is_not_shown_twice(toy: Lab) -> None:
+    found = told(with_check(measured=2.0, expected=2.0, message="the graph of the loss is cut."), toy)
+    assert found["Measured"] == "the graph of the loss is cut."
+    assert not {"Expected", "Details"} & set(found)
+
+
+def test_a_long_value_is_cut_between_two_words(toy: Lab) -> None:
+    found = told(with_check(measured="fifteen letters " * 40, expected="nothing", message="It is long."), toy)
+    assert found["Measured"].split()[-2] in ("fifteen", "letters")
+    assert found["Measured"].endswith(" …")
+    assert len(found["Measured"]) <= 300
+
+
+def test_if_a_silent_labs_code_raises_that_comes_first_and_the_symptom_is_left_out(toy: Lab) -> None:
+    what = "loss() raised NameError: name 'x' is not defined (policy.py, line 3: x)"
+    raised = with_check(raised=True, measured=None, expected=None, message=what)
+    steps = feedback_steps(raised, toy)
+    assert [step.text for step in steps[:2]] == [what, FAILED.property]
+    assert [step.text for step in steps].count(what) == 1
+    assert "Symptom" not in told(raised, toy)
     loud = msgspec.structs.replace(toy, loudness="loud")
-    assert toy.symptom in plain_text(replace(GRADE, checks=(raised,)), loud)
+    assert told(raised, loud)["Symptom"] == toy.symptom
 
 
-def test_a_pass_is_short(toy: Lab) -> None:
-    passed = replace(GRADE, verdict="passed", reason=None, checks=(replace(FAILED, outcome="passed"),))
-    expected = "✓ Lab 90 · A head that settles on the mean · passed in 3.4 s\n\n  ✓ The loss equals the reference\n"
-    assert plain_text(passed, toy) == expected
+def test_a_pass_has_no_steps(toy: Lab) -> None:
+    assert feedback_steps(replace(GRADE, verdict="passed", reason=None), toy) == ()
 
 
-def test_an_error_says_that_it_is_not_the_learners_fault(toy: Lab) -> None:
-    told = plain_text(replace(GRADE, verdict="error", reason="No disk.", checks=()), toy)
-    assert "No disk." in told
-    assert "not your code's fault" in told
-    assert "lab hint" not in told
-
-
-@pytest.mark.parametrize("form", [plain_text, on_terminal])
-def test_a_submission_cannot_draw_on_the_terminal(form: object, toy: Lab) -> None:
-    forged = replace(FAILED, message="\x1b[2J\x1b]0;x\x07\r✓ passed [bold green]all[/]", measured="\x9b31m\u202e")
-    shown = form(replace(GRADE, checks=(forged,)), toy)  # type: ignore[operator]
-    assert not any(ord(c) < 32 and c != "\n" for c in shown)
-    assert not {"\x9b", "\u202e"} & set(shown)
-    assert "[bold green]" in shown, "markup is shown, not obeyed"
+def test_an_error_says_that_the_learners_code_is_not_the_cause(toy: Lab) -> None:
+    found = told(replace(GRADE, verdict="error", reason="No disk.", checks=()), toy)
+    assert found["Problem"] == "No disk."
+    assert "Your code is not the cause" in found["What to do"]
+    assert "Stuck?" not in found

@@ -17,7 +17,8 @@ from labs.grading.errors import (
     SymlinkError,
     TooBigError,
 )
-from labs.grading.files import LARGEST_FILE_BYTES, read_submission
+from labs.grading.files import LARGEST_FILE_BYTES, check_syntax, read_submission
+from labs.grading.submission_text import clean
 
 
 def _link(path: Path) -> None:
@@ -32,9 +33,9 @@ def _link(path: Path) -> None:
         (lambda path: path.mkdir(), SubmissionFileError, "is not a file"),
         (lambda path: path.write_bytes(b"x = 1\n# \xff"), NotUtf8Error, r"\(line 2\)"),
         (lambda path: path.write_bytes(b"#" * (LARGEST_FILE_BYTES + 1)), TooBigError, "512 KiB"),
-        (lambda path: path.write_text("x = 1\ny = (2\n"), PythonSyntaxError, "line 2 does not parse"),
-        (lambda path: path.write_bytes(b"x = 1\0"), PythonSyntaxError, "does not parse"),
-        (lambda path: path.write_text("(" * 5000), PythonSyntaxError, "does not parse"),
+        (lambda path: path.write_text("x = 1\ny = (2\n"), PythonSyntaxError, "SyntaxError in policy.py, line 2"),
+        (lambda path: path.write_bytes(b"x = 1\0"), PythonSyntaxError, "cannot be parsed|SyntaxError in"),
+        (lambda path: path.write_text("(" * 5000), PythonSyntaxError, "cannot be parsed|SyntaxError in"),
     ],
     ids=["missing", "link", "folder", "not-utf8", "too-big", "syntax", "null-byte", "too-nested"],
 )
@@ -50,7 +51,7 @@ def test_a_syntax_error_points_at_its_place(toy: Lab) -> None:
     with pytest.raises(PythonSyntaxError) as caught:
         read_submission(toy, {"policy.py": "def f():\n    return 1 +* 2\n"})
     sentence, code, caret = str(caught.value).splitlines()
-    assert sentence.startswith("policy.py, line 2 does not parse")
+    assert sentence.startswith("SyntaxError in policy.py, line 2")
     assert code[caret.index("^")] == "*"
 
 
@@ -63,3 +64,11 @@ def test_a_missing_file_is_a_failed_grade_with_no_check_run(toy: Lab, tmp_path: 
 
 def test_a_byte_order_mark_is_no_fault(toy: Lab) -> None:
     assert read_submission(toy, {"policy.py": b"\xef\xbb\xbfx = 1\n"}) == {"policy.py": "x = 1\n"}
+
+
+def test_the_caret_stays_below_its_place_after_characters_that_are_shown_as_escapes() -> None:
+    with pytest.raises(PythonSyntaxError) as raised:
+        check_syntax("policy.py", "f('\u202e✓', (]\n")
+    _, line, caret = clean(str(raised.value)).splitlines()
+    assert "\\u202e\\u2713" in line
+    assert caret.index("^") == line.index("]")

@@ -1,4 +1,4 @@
-"""The verdict, and what a grade says."""
+"""The verdict and the content of a grade."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_nothing_but_the_caller_writes_to_stdout(
     ("checks", "says"),
     [
         ("", "declares no check"),
-        (CHECK + "def test_a(submission): pass", "without asking the submission anything"),
-        (CHECK + f"def test_a(submission, rng):\n    {ASK}\n    pytest.skip('x')", "did not run to its end"),
+        (CHECK + "def test_a(submission): pass", "without calling the submission"),
+        (CHECK + f"def test_a(submission, rng):\n    {ASK}\n    pytest.skip('x')", "failed in the grader"),
         (CHECK + "@pytest.mark.xfail\ndef test_a(submission): assert 0", "marked xfail"),
         (CHECK + "@pytest.mark.parametrize('a', [1])\ndef test_a(submission, a): pass", "marked parametrize"),
         (f"def test_a(submission, rng):\n    {ASK}", "no @check"),
@@ -120,7 +120,7 @@ def test_nothing_but_the_caller_writes_to_stdout(
         (2 * (CHECK + f"def test_a(submission, rng): {ASK}\n"), "two checks named test_a"),
         (CHECK + "def test_a(submission): submission.observe('no_such_probe')", "no probe named no_such_probe"),
         (CHECK + "def test_a(submission): raise TypeError('ours')", "TypeError: ours"),
-        (CHECK + "def test_a(nonexistent): pass", "did not run to its end"),
+        (CHECK + "def test_a(nonexistent): pass", "failed in the grader"),
         ("import no_such_module", "could not be collected"),
         ("def broken(:", "could not be collected"),
         (
@@ -162,7 +162,7 @@ def test_an_authors_edit_of_the_checks_is_seen(lab_with: Callable[..., Lab], sol
     assert [one.title for one in (*first.checks, *second.checks)] == ["t", "edited"]
 
 
-def test_a_persons_pytest_settings_have_no_say(
+def test_the_users_pytest_settings_have_no_effect(
     lab_with: Callable[..., Lab], solution: Files, server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = lab_with(CHECK + f"def test_a(submission, rng): {ASK}\n" + CHECK + f"def test_b(submission, rng): {ASK}")

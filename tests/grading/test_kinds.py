@@ -8,7 +8,7 @@ from labs.grading.catalog import Lab
 Files = dict[str, str]
 
 
-def test_only_the_kinds_that_are_asked_for_run_and_the_verdict_is_theirs(
+def test_only_the_requested_kinds_run_and_decide_the_verdict(
     toy: Lab, solution: Files, starter: Files, server: ForkServer
 ) -> None:
     structural = grade(toy, solution, server=server, kinds=("behaviour", "invariant"))
@@ -18,7 +18,7 @@ def test_only_the_kinds_that_are_asked_for_run_and_the_verdict_is_theirs(
     assert ([one.kind for one in only_what_holds.checks], only_what_holds.verdict) == (["invariant"], "passed")
 
 
-def test_a_check_says_the_same_whether_others_run_or_not(toy: Lab, starter: Files, server: ForkServer) -> None:
+def test_a_check_gives_the_same_result_whether_others_run_or_not(toy: Lab, starter: Files, server: ForkServer) -> None:
     whole = grade(toy, starter, seed=5, server=server)
     structural = grade(toy, starter, seed=5, server=server, kinds=("behaviour", "invariant"))
     assert structural.checks == whole.checks[:2]

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 import debugkit
 from debugkit.declare import Declare
 from debugkit.report import Report
-from debugkit.subject import hugging_face_loss
+from debugkit.setup import hugging_face_loss
 
 STEPS = 8
 """Steps of each loop: some rules wait for three of a kind, or five."""
@@ -61,7 +61,7 @@ class Program:
     def watch(self) -> Report:
         """The report of a run of `train`."""
         self.model.train()
-        with debugkit.watch(self.model, self.optimizer, lambda _finding: None, declare=self.declare) as run:
+        with debugkit.watch(self.model, self.optimizer, on_finding=lambda _finding: None, declare=self.declare) as run:
             (self.train or plain_steps)(self)
         return run.report
 

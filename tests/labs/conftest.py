@@ -1,4 +1,4 @@
-"""A collection of one small lab, a workspace, and `lab` run as a person runs it."""
+"""A collection of one small lab, a workspace, and `lab` as a user runs it."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from labs.authoring.figures import FiguresError, make_figures
-from labs.authoring.hollow import hollow
 from labs.authoring.scaffold import NewLab, ScaffoldError, scaffold
+from labs.authoring.stub import stub
 from labs.grading import catalog
 from labs.grading.catalog import Lab
 
@@ -26,19 +26,21 @@ def test_a_new_lab_is_refused_with_what_is_still_to_be_written(collection: Path,
     code, out, _ = lab_command("dev", "verify", "04", "--json")
     (only,) = json.loads(out)["labs"]
     assert code == 1
-    assert only["grades"] == 0  # nothing is graded before the form is right
-    assert {breach["law"] for breach in only["breaches"]} == {"written"}
-    assert any("what a person sees" in breach["sentence"] for breach in only["breaches"])
+    assert only["grades"] == 0  # nothing is graded while the files have violations
+    assert {violation["rule"] for violation in only["violations"]} == {"unfinished"}
+    sentences = [violation["sentence"] for violation in only["violations"]]
+    assert any(sentence.startswith("lab.toml, line 3") for sentence in sentences)
+    assert any(sentence.startswith("clamped.diff, line 2") for sentence in sentences)
 
 
 @pytest.mark.slow
-def test_a_new_lab_keeps_the_law_once_everything_is_written(collection: Path, lab_command: Run) -> None:
+def test_a_new_lab_passes_once_everything_is_written(collection: Path, lab_command: Run) -> None:
     for path in scaffold(NewLab("04", "lost_scale", "shapes")):
         path.write_text(re.sub(r"TODO\(author\): ", "Written: ", path.read_text()))
     catalog.all_labs.cache_clear()
     code, out, err = lab_command("dev", "verify", "04")
     assert code == 0, out + err
-    assert "1 of 1 labs keep the law" in out
+    assert "1 of 1 labs meet the requirements" in out
 
 
 @pytest.mark.slow
@@ -49,9 +51,9 @@ def test_checks_that_look_at_shapes_alone_are_refused(lab: Lab, lab_command: Run
     )
     checks.write_text(blind)
     code, out, _ = lab_command("dev", "verify", "03", "--json")
-    broken = {breach["law"] for breach in json.loads(out)["labs"][0]["breaches"]}
+    broken = {violation["rule"] for violation in json.loads(out)["labs"][0]["violations"]}
     assert code == 1
-    assert broken >= {"starter fails", "wrong fix refused", "not shapes alone", "checks can fail"}
+    assert broken >= {"starter fails", "wrong fix refused", "stub refused", "checks can fail"}
 
 
 @pytest.mark.parametrize(
@@ -59,10 +61,10 @@ def test_checks_that_look_at_shapes_alone_are_refused(lab: Lab, lab_command: Run
     [
         ("3", "lost", "shapes", "two digits"),
         ("10", "lost", "gradients", "1 to 9"),
-        ("04", "Lost-Scale", "shapes", "is no slug"),
+        ("04", "Lost-Scale", "shapes", "is not a slug"),
         ("04", "lost", "loops", "There is no chapter loops"),
         ("14", "lost", "shapes", "belongs to the chapter gradients"),
-        ("03", "lost", "shapes", "is lab03_swapped_order already"),
+        ("03", "lost", "shapes", "already exists: lab03_swapped_order"),
     ],
 )
 def test_a_new_lab_that_cannot_be_is_refused(collection: Path, number: str, slug: str, chapter: str, said: str) -> None:
@@ -72,24 +74,24 @@ def test_a_new_lab_that_cannot_be_is_refused(collection: Path, number: str, slug
     assert sorted(collection.rglob("*")) == before
 
 
-def test_a_hollow_policy_keeps_shapes_and_graph_and_loses_the_values() -> None:
+def test_a_stub_keeps_shapes_and_graph_and_loses_the_values() -> None:
     import torch
 
-    namespace: dict[str, object] = {"__name__": "hollow_policy"}
+    namespace: dict[str, object] = {"__name__": "stub_policy"}
     source = "def double(x):\n    return {'out': (x * 2, 1.5)}\n"
-    exec(compile(hollow(source), "policy.py", "exec"), namespace)
+    exec(compile(stub(source), "policy.py", "exec"), namespace)
     value, number = namespace["double"](torch.ones(2, 3, requires_grad=True))["out"]  # type: ignore[operator]
     assert value.shape == (2, 3)
     assert value.requires_grad
     assert (value.abs().max().item(), number) == (0.0, 0.0)
 
 
-def test_a_hollow_policy_is_hollow_in_every_public_method() -> None:
+def test_every_public_method_of_a_stub_returns_zeros() -> None:
     import torch
 
-    namespace: dict[str, object] = {"__name__": "hollow_policy", "torch": torch}
+    namespace: dict[str, object] = {"__name__": "stub_policy", "torch": torch}
     source = "class Scale(torch.nn.Module):\n    def unnormalise(self, x):\n        return x * 2, x > 0\n"
-    exec(compile(hollow(source), "policy.py", "exec"), namespace)
+    exec(compile(stub(source), "policy.py", "exec"), namespace)
     value, positive = namespace["Scale"]().unnormalise(torch.ones(2, 3))  # type: ignore[operator]
     assert (value.abs().max().item(), positive.dtype, bool(positive.any())) == (0.0, torch.bool, False)
 
@@ -114,7 +116,7 @@ def test_figures_land_beside_the_lesson(lab: Lab, collection: Path, lab_command:
         ("(out / 'plateau.svg').write_text('<svg/>')", "begins with 03_"),
     ],
 )
-def test_what_is_no_figure_is_refused_and_nothing_is_kept(lab: Lab, collection: Path, body: str, said: str) -> None:
+def test_what_is_not_a_figure_is_refused_and_nothing_is_kept(lab: Lab, collection: Path, body: str, said: str) -> None:
     _figures(lab, body)
     with pytest.raises(FiguresError, match=said):
         make_figures(lab)

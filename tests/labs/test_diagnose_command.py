@@ -1,4 +1,4 @@
-"""`lab diagnose`: a step that raised is said first, and is never taken for a clean report."""
+"""`lab diagnose`: a step that raised is shown first, and never counts as a clean report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lab grade` through the real grader: what a person sees, what a script reads, and that nothing is left running."""
+"""`lab grade` with the real grader: its text, its documents, and that nothing is left running."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from child_processes import HANG_S, run, started
+from labs.authoring.variants import find_variant
 from labs.grading import catalog
 from labs.grading.catalog import Lab
 from labs.learner import progress
@@ -30,12 +32,12 @@ def submit(workspace: Workspace, lab: Lab, source: Path | str) -> None:
     (workspace.attempt(lab) / "policy.py").write_text(text)
 
 
-def test_the_first_grade_starts_the_lab_refuses_it_and_says_what_next(
+def test_the_first_grade_starts_the_lab_refuses_it_and_shows_what_to_do_next(
     lab_command: Run, in_workspace: Workspace
 ) -> None:
     code, out, err = lab_command("grade", "3", "--seed", "7")
     assert code == 1
-    assert "was not started; it is now" in err
+    assert "was not started. It is now" in err
     assert "✗ actions come out in the robot's units" in out
     assert "unnormalise(a, mean, std) is a * std + mean" in out
     assert "debugkit.trace_shapes(policy, batch)" in out
@@ -54,15 +56,9 @@ def test_a_pass_is_remembered_and_opens_the_solution(lab_command: Run, in_worksp
 
 def test_json_is_one_document_whatever_the_submission_prints(lab: Lab, in_workspace: Workspace) -> None:
     noisy = 'import os\nprint("{}")\nos.write(1, b"{}")\nos.write(2, b"{}")\n'
-    source = (lab.folder / "wrong_fixes" / "drop_the_mean.py").read_text()
+    source = find_variant(lab, "drop_the_mean").files(lab)["policy.py"]
     submit(in_workspace, lab, source.replace("import torch\n", "import torch\n" + noisy, 1))
-    done = subprocess.run(
-        [sys.executable, "-m", "labs.cli", "grade", "03", "--json", "--seed", "5"],
-        cwd=in_workspace.root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run([sys.executable, "-m", "labs.cli", "grade", "03", "--json", "--seed", "5"], cwd=in_workspace.root)
     document = json.loads(done.stdout)
     assert done.returncode == 1
     (only,) = document["labs"]
@@ -88,7 +84,7 @@ def test_an_error_of_the_grader_is_not_held_against_the_learner(
     (lab.folder / "checks.py").write_text("import nothing_of_that_name\n")
     code, out, _ = lab_command("grade", "03")
     assert code == 3
-    assert "not your code's fault" in " ".join(out.split())
+    assert "Your code is not the cause" in " ".join(out.split())
     assert progress.read(in_workspace).progress.labs["03"].grades == 0
 
 
@@ -134,19 +130,16 @@ def test_an_interrupt_leaves_nothing_running(
     for one in (lab, second_lab(collection)):
         submit(in_workspace, one, HANGING)
     command = [sys.executable, "-m", "labs.cli", "grade", "03", "04", "--json", "--jobs", jobs]
-    with subprocess.Popen(command, cwd=in_workspace.root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as grading:
-        try:
-            while "lab-hangs" not in descendants(grading.pid).values():
-                assert grading.poll() is None
-                time.sleep(0.05)
-            started = descendants(grading.pid)
-            grading.send_signal(ending)
-            out, _ = grading.communicate(timeout=60)
-        finally:
-            grading.kill()
+    with started(command, cwd=in_workspace.root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as grading:
+        while "lab-hangs" not in descendants(grading.pid).values():
+            assert grading.poll() is None
+            time.sleep(0.05)
+        below = descendants(grading.pid)
+        grading.send_signal(ending)
+        out, _ = grading.communicate(timeout=HANG_S)
     assert grading.returncode == 130
     assert "interrupted" in json.loads(out)["error"]
-    assert not started.keys() & processes().keys()
+    assert not below.keys() & processes().keys()
 
 
 Process = tuple[int, str]
@@ -180,15 +173,12 @@ def test_watch_grades_again_when_the_file_is_saved_and_ends_at_a_pass(lab: Lab, 
     submit(in_workspace, lab, lab.folder / "policy.py")
     command = [sys.executable, "-u", "-m", "labs.cli", "watch", "03"]
     seen = []
-    with subprocess.Popen(command, cwd=in_workspace.root, stdout=subprocess.PIPE, text=True) as watching:
+    with started(command, cwd=in_workspace.root, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
-        try:
-            for line in watching.stdout:
-                seen.append(line)
-                if "waiting for you to save" in line:
-                    submit(in_workspace, lab, lab.solution / "policy.py")
-            assert watching.wait(timeout=120) == 0
-        finally:
-            watching.kill()
+        for line in watching.stdout:
+            seen.append(line)
+            if "waiting for you to save" in line:
+                submit(in_workspace, lab, lab.solution / "policy.py")
+        assert watching.wait(timeout=HANG_S) == 0
     text = "".join(seen)
-    assert text.index("not mended yet") < text.index("waiting for you") < text.index("✓ passed")
+    assert text.index("not fixed yet") < text.index("waiting for you") < text.index("✓ passed")

@@ -1,4 +1,4 @@
-"""Hints are three rungs, climbed in order; a diff counts what was changed."""
+"""There are three hints, shown in order; a diff counts the changed lines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Run = Callable[..., tuple[int, str, str]]
 THREE = "## 1 Where\n\nhere\n\n## 2 What\n\nthis\n\n## 3 Why\n\nso\n"
 
 
-def test_three_rungs_are_read_with_their_titles(lab: Lab) -> None:
-    assert [(hint.rung, hint.title) for hint in hints(lab)] == [
+def test_three_hints_are_read_with_their_titles(lab: Lab) -> None:
+    assert [(hint.level, hint.title) for hint in hints(lab)] == [
         (1, "Where to look"),
         (2, "What to measure"),
         (3, "What is wrong"),
@@ -35,7 +35,7 @@ def test_three_rungs_are_read_with_their_titles(lab: Lab) -> None:
         (THREE.replace("this", ""), "hint 2 has no text"),
     ],
 )
-def test_anything_but_three_rungs_is_refused(markdown: str, said: str) -> None:
+def test_anything_but_three_hints_is_refused(markdown: str, said: str) -> None:
     with pytest.raises(HintsError, match=said):
         parse(markdown, "hints.md")
 
@@ -43,12 +43,12 @@ def test_anything_but_three_rungs_is_refused(markdown: str, said: str) -> None:
 def test_hints_come_one_at_a_time_and_the_last_one_stays(lab_command: Run) -> None:
     lab_command("start", "03")
     shown = [lab_command("hint", "03")[1] for _ in range(4)]
-    assert [f"hint {rung} of 3" in text for rung, text in zip((1, 2, 3, 3), shown, strict=True)] == [True] * 4
+    assert [f"hint {level} of 3" in text for level, text in zip((1, 2, 3, 3), shown, strict=True)] == [True] * 4
 
 
 def test_a_hint_cannot_be_skipped_to(lab_command: Run) -> None:
     lab_command("start", "03")
-    code, out, err = lab_command("hint", "03", "--rung", "3")
+    code, out, err = lab_command("hint", "03", "--level", "3")
     assert (code, out) == (2, "")
     assert "Hint 3 comes after hint 1" in err
 
@@ -57,7 +57,7 @@ def test_a_hint_that_was_read_can_be_read_again_without_counting(lab_command: Ru
     lab_command("start", "03")
     lab_command("hint", "03")
     lab_command("hint", "03")
-    assert "hint 1 of 3" in lab_command("hint", "03", "--rung", "1")[1]
+    assert "hint 1 of 3" in lab_command("hint", "03", "--level", "1")[1]
     assert '"hints": 2' in lab_command("progress", "--json")[1]
 
 

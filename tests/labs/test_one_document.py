@@ -36,6 +36,6 @@ def test_an_error_prints_no_document_and_gives_stdout_back(capfd: pytest.Capture
 
 def test_without_json_nothing_is_held_back(capfd: pytest.CaptureFixture[str]) -> None:
     with one_document(False) as emit:
-        print("for a person")  # noqa: T201
+        print("as text")  # noqa: T201
         emit({"schema": 1})
-    assert capfd.readouterr().out == "for a person\n"
+    assert capfd.readouterr().out == "as text\n"

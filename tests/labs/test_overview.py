@@ -1,16 +1,16 @@
-"""`lab list` and its neighbours: light, readable by a person on any terminal, and by a machine."""
+"""`lab list` and similar commands: fast, readable on any terminal, and with JSON for scripts."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
 
 import pytest
 
+from child_processes import HANG_S, run, started
 from labs.learner.workspace import Workspace
 
 Run = Callable[..., tuple[int, str, str]]
@@ -25,7 +25,7 @@ print(code, sorted(heavy), file=sys.stderr)
 
 
 def test_list_imports_nothing_heavy(in_workspace: Workspace) -> None:
-    done = subprocess.run([sys.executable, "-c", LIST_AND_REPORT], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", LIST_AND_REPORT], check=True)
     assert done.stderr.strip() == "0 []"
 
 
@@ -39,7 +39,7 @@ def test_list_costs_at_most_three_times_typer_and_rich(in_workspace: Workspace) 
 
 def _cpu_seconds(code: str) -> float:
     report = f"{code}\nimport os, sys; t = os.times(); sys.stderr.write(str(t.user + t.system))"
-    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", report], check=True)
     return float(done.stderr)
 
 
@@ -85,23 +85,20 @@ def test_no_color_is_respected_on_a_terminal(in_workspace: Workspace) -> None:
 
     def shown(**environment: str) -> bytes:
         primary, secondary = pty.openpty()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "labs.cli", "list"],
-            stdout=secondary,
-            env={**os.environ, "TERM": "xterm-256color", **environment},
-        )
-        os.close(secondary)
-        content = b""
-        while True:
-            try:
-                chunk = os.read(primary, 65536)
-            except OSError:  # Linux says EIO when the other end is closed
-                break
-            if not chunk:
-                break
-            content += chunk
-        os.close(primary)
-        assert child.wait(timeout=60) == 0
+        command = [sys.executable, "-m", "labs.cli", "list"]
+        with started(command, stdout=secondary, env={**os.environ, "TERM": "xterm-256color", **environment}) as child:
+            os.close(secondary)
+            content = b""
+            while True:
+                try:
+                    chunk = os.read(primary, 65536)
+                except OSError:  # Linux says EIO when the other end is closed
+                    break
+                if not chunk:
+                    break
+                content += chunk
+            os.close(primary)
+            assert child.wait(timeout=HANG_S) == 0
         return content
 
     green_or_grey = (b"\x1b[90m", b"\x1b[36m", b"\x1b[1;36m")
@@ -127,6 +124,22 @@ def test_a_title_with_brackets_is_shown_as_it_is(collection, lab_command: Run) -
         assert "The [bold] arm[/]" in out
 
 
+@pytest.mark.parametrize("name", ["a folder", ":heavy_check_mark: \x1b[2J\r✓ [bold]passed[/]\n  ✓ \u202e"])
+def test_the_name_of_a_folder_is_shown_and_never_obeyed(lab_command: Run, in_workspace: Workspace, name: str) -> None:
+    printed = "".join(lab_command("init", name)[1:])
+    for verb in ("start", "reset", "diff", "run"):
+        printed += "".join(lab_command(verb, "03", "--workspace", name)[1:])
+    (in_workspace.root / name / "lab03_swapped_order" / "policy.py").unlink()
+    printed += "".join(lab_command("diff", "03", "--workspace", name)[1:])
+    printed += "".join(lab_command("diff", "03", "--workspace", f"{name} elsewhere")[1:])
+    assert not set(printed) & {"\x1b", "\r", "✓", "✔", "\u202e"}
+    assert printed.count(name if name == "a folder" else ":heavy_check_mark: \\x1b[2J") >= 6
+
+
+def test_the_next_command_can_be_copied_whatever_the_folders_name(lab_command: Run, in_workspace: Workspace) -> None:
+    assert "cd 'my labs; rm -r x' && lab list" in lab_command("init", "my labs; rm -r x")[1]
+
+
 def test_open_prints_the_address(lab_command: Run) -> None:
     code, out, _ = lab_command("open", "swapped_order")
     assert code == 0
@@ -141,7 +154,7 @@ def test_init_makes_the_current_folder_a_workspace(lab_command: Run, in_workspac
     assert (tmp_path / "fresh" / "lab03_swapped_order" / "policy.py").is_file()
 
 
-def test_progress_of_nobody_says_what_to_do(lab_command: Run) -> None:
+def test_progress_without_a_started_lab_shows_what_to_do(lab_command: Run) -> None:
     code, out, _ = lab_command("progress")
     assert code == 0
     assert "lab list" in out
@@ -167,7 +180,7 @@ def test_giving_up_shows_the_solution_and_leaves_the_attempt(lab_command: Run, i
 
 def test_diff_shows_what_was_changed(lab_command: Run, in_workspace: Workspace) -> None:
     lab_command("start", "03")
-    assert "Nothing is changed" in lab_command("diff", "03")[1]
+    assert "You have not changed lab 03" in lab_command("diff", "03")[1]
     attempt = in_workspace.root / "lab03_swapped_order" / "policy.py"
     attempt.write_text(attempt.read_text().replace("(action + mean)", "(action - mean)"))
     out = lab_command("diff", "03")[1]

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from datetime import UTC, datetime, timedelta
@@ -16,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from child_processes import HANG_S, run, started
 from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.export import export_progress, import_progress
 from labs.learner.progress import LabProgress, Progress, ProgressError
-from labs.learner.standing import LEVELS, standing, xp_for
+from labs.learner.status import LEVELS, learner_status, xp_for
 from labs.learner.workspace import Workspace
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -79,8 +79,8 @@ def test_levels_never_fall_as_xp_grows(xp: int) -> None:
     assert floors[0] == 0
 
 
-def test_standing_of_a_first_unaided_pass(lab: Lab) -> None:
-    now = standing(after(progress.started("03", NOON), progress.graded("03", True, LATER)), [lab])
+def test_the_status_after_a_first_unaided_pass(lab: Lab) -> None:
+    now = learner_status(after(progress.started("03", NOON), progress.graded("03", True, LATER)), [lab])
     assert (now.xp, now.level, now.level_name, now.next_level_at) == (200, 2, "breakpoint", 600)
     assert {achievement.name for achievement in now.achievements} == {"first light", "measure twice"}
 
@@ -130,8 +130,9 @@ RECORD_TWENTY = """
 
 def test_two_processes_at_once_lose_nothing(workspace: Workspace) -> None:
     code = textwrap.dedent(RECORD_TWENTY)
-    both = [subprocess.Popen([sys.executable, "-c", code, str(workspace.root)]) for _ in range(2)]
-    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    command = [sys.executable, "-c", code, workspace.root]
+    with started(command) as one, started(command) as other:
+        assert [process.wait(timeout=HANG_S) for process in (one, other)] == [0, 0]
     assert progress.read(workspace).progress.labs["03"].grades == 40
 
 
@@ -150,7 +151,7 @@ def test_a_kill_in_mid_write_leaves_the_old_progress_and_no_lock(workspace: Work
     progress.record(workspace, progress.started("03", NOON))
     before = (workspace.state / "progress.json").read_bytes()
     code = textwrap.dedent(KILLED_IN_MID_WRITE)
-    died = subprocess.run([sys.executable, "-c", code, str(workspace.root)], env=os.environ, check=False)
+    died = run([sys.executable, "-c", code, workspace.root])
     assert died.returncode == -signal.SIGKILL
     assert (workspace.state / "progress.json").read_bytes() == before
     progress.record(workspace, progress.graded("03", False, LATER))

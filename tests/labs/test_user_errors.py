@@ -1,17 +1,17 @@
-"""Whatever a person gets wrong is one sentence that says what to do, exit code 2, and never a traceback."""
+"""Every mistake of the user is one sentence that says what to do, with exit code 2, and never a traceback."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from child_processes import run
 from labs import cli
 from labs.cli.failures import explain
 from labs.grading.catalog import Lab
@@ -22,7 +22,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def one_sentence(said: tuple[int, str, str], code: int = 2) -> str:
-    """The message, after what holds of every user error."""
+    """The message, after checking what holds for every usage error."""
     assert said[0] == code
     assert said[1] == ""
     assert "Traceback" not in said[2]
@@ -106,7 +106,7 @@ def test_an_error_with_json_is_one_document_all_the_same(lab_command: Run, argum
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "you may not write there")],
+    [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "permission denied")],
 )
 @pytest.mark.parametrize("verb", ["start", "reset"])
 def test_a_folder_that_cannot_be_written(
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written(
 def test_a_folder_that_is_really_read_only(lab_command: Run, in_workspace: Workspace) -> None:
     in_workspace.state.chmod(0o500)
     try:
-        assert "you may not write there" in one_sentence(lab_command("start", "03"))
+        assert "permission denied" in one_sentence(lab_command("start", "03"))
     finally:
         in_workspace.state.chmod(0o700)
 
@@ -141,11 +141,22 @@ def test_init_over_a_file(lab_command: Run, in_workspace: Workspace) -> None:
     assert "is a file" in one_sentence(lab_command("init", "taken"))
 
 
-def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_python_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 18, "final", 0))
     assert cli.main(["list", "--json"]) == 2
     captured = capsys.readouterr()
-    assert "needs Python 3.11 or newer and this is 3.9" in captured.err
+    assert "needs Python 3.11 or newer, and this is 3.9" in captured.err
+    assert json.loads(captured.out)["labs"] == []
+
+
+def test_native_windows_is_one_sentence_and_names_wsl(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert cli.main(["list", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert "does not run on native Windows" in captured.err
+    assert "WSL" in captured.err
     assert json.loads(captured.out)["labs"] == []
 
 
@@ -159,15 +170,18 @@ def test_the_entry_point_is_readable_by_the_pythons_it_refuses() -> None:
 
 
 @pytest.mark.parametrize("missing", ["msgspec", "typer", "rich"])
-def test_a_missing_extra_is_told_with_the_command_that_installs_it(tmp_path: Path, missing: str) -> None:
+def test_a_missing_extra_is_reported_with_the_command_that_installs_it(tmp_path: Path, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from labs.cli import main; sys.exit(main(['progress']))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run([sys.executable, "-c", code], cwd=tmp_path)
     assert "Traceback" not in done.stderr
-    assert f"lab needs {missing}, which is not installed. `pip install 'vla-debug-lab[labs]'`" in done.stderr
+    assert (
+        f"lab needs {missing}, which is not installed. Install it with `pip install 'vla-debug-lab[labs]'`"
+        in done.stderr
+    )
     assert done.returncode == 2
 
 
-def test_a_fault_of_the_labs_own_keeps_its_traceback_in_a_file(
+def test_a_bug_of_the_lab_leaves_its_traceback_in_a_file(
     lab_command: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def broken(lab: object) -> str:
@@ -175,8 +189,8 @@ def test_a_fault_of_the_labs_own_keeps_its_traceback_in_a_file(
 
     monkeypatch.setattr("labs.learner.lesson.lesson_address", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert "a fault of the lab's own" in one_sentence(lab_command("open", "03"), code=3)
-    (report,) = tmp_path.glob("lab-fault-*.txt")
+    assert "a bug in lab" in one_sentence(lab_command("open", "03"), code=3)
+    (report,) = tmp_path.glob("lab-bug-*.txt")
     assert "ZeroDivisionError: a bug" in report.read_text()
 
 

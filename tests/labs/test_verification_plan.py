@@ -1,50 +1,169 @@
-"""On how many seeds `lab dev verify` asks what of whom."""
+"""Which labs `lab dev verify` grades, how much of each, on how many seeds, and in which processes."""
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import shutil
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from labs.authoring import plan as planning
+from labs.authoring import verified, verify_many
 from labs.authoring import verify as verification
+from labs.authoring.content_hash import Content
+from labs.authoring.plan import Task, plan
+from labs.authoring.variants import alternatives, wrong_fixes
+from labs.authoring.verified import write_verified
+from labs.grading import catalog
 from labs.grading.catalog import Lab
 from labs.grading.grades import Grade
 
+Run = Callable[..., tuple[int, str, str]]
 
-def plan(lab: Lab, monkeypatch: pytest.MonkeyPatch, *, full: bool) -> dict[str, Counter[str]]:
-    """Grades asked for, with outcomes and without, of each submission, known by the text it is made of."""
-    asked: dict[str, Counter[str]] = {}
-    names = {path.read_text(): path.stem for path in _submissions(lab)}
 
-    def record(lab: Lab, files: dict[str, Any], *, kinds: tuple[str, ...], **_: Any) -> Grade:
-        text = files["policy.py"]
-        name = names.get(text if isinstance(text, str) else text.decode(), "hollow")
-        asked.setdefault(name, Counter())["whole" if "outcome" in kinds else "structural"] += 1
+def asked(lab: Lab, monkeypatch: pytest.MonkeyPatch, **how: Any) -> dict[str, Counter[str]]:
+    """Grades with outcomes, without, and runs of debugkit's rules, of each submission."""
+    found: dict[str, Counter[str]] = {}
+    solution = (lab.solution / "policy.py").read_text()
+    names = {(lab.folder / "policy.py").read_text(): "starter", solution: "solution"}
+    names |= {one.files(lab)["policy.py"]: one.name for one in [*wrong_fixes(lab), *alternatives(lab)]}
+
+    def count(files: dict[str, str], what: str) -> None:
+        found.setdefault(names.get(files["policy.py"], "stub"), Counter())[what] += 1
+
+    def grade(lab: Lab, files: dict[str, str], *, kinds: tuple[str, ...], **_: Any) -> Grade:
+        count(files, "whole" if "outcome" in kinds else "structural")
         return Grade(lab.id, lab.slug, "failed", None, 0.0, 1)
 
-    monkeypatch.setattr(verification, "grade", record)
-    monkeypatch.setattr(verification, "diagnose", lambda *_, **__: {"findings": []})
-    verification.verify(lab, None, full=full)
-    return asked
+    def diagnose(_: Lab, files: dict[str, str], **__: Any) -> dict[str, Any]:
+        count(files, "rules")
+        return {"findings": []}
 
-
-def _submissions(lab: Lab) -> list[Path]:
-    starter = lab.folder / "policy.py"
-    solution = (lab.solution / "policy.py").rename(lab.solution / "solution.py")
-    (lab.solution / "policy.py").write_text(solution.read_text())
-    return [starter, solution, *lab.solution.glob("alternative_*.py"), *(lab.folder / "wrong_fixes").glob("*.py")]
+    monkeypatch.setattr(verification, "grade", grade)
+    monkeypatch.setattr(verification, "diagnose", diagnose)
+    verification.verify(lab, None, **how)  # type: ignore[arg-type]
+    return found
 
 
 @pytest.mark.parametrize(
-    ("full", "right"), [(False, {"whole": 2, "structural": 3}), (True, {"whole": 5})], ids=["quick", "full"]
+    ("full", "correct"), [(False, {"whole": 2, "structural": 3}), (True, {"whole": 5})], ids=["quick", "full"]
 )
-def test_structure_is_asked_on_five_seeds_and_outcomes_on_two_or_all(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, full: bool, right: dict[str, int]
+def test_structural_checks_run_on_five_seeds_and_outcomes_on_two_or_all(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, full: bool, correct: dict[str, int]
 ) -> None:
-    asked = plan(lab, monkeypatch, full=full)
-    assert asked["policy"] == {"structural": 5}
-    assert asked["solution"] == asked["alternative_addcmul"] == right
-    for wrong in ("clamp", "drop_the_mean", "tuned_gain"):
-        assert asked[wrong] == {"structural": 5}
+    found = asked(lab, monkeypatch, full=full)
+    assert found.pop("stub") == {"whole": 1}
+    assert found.pop("solution") == found.pop("alternative_addcmul") == correct
+    assert found == {name: {"structural": 5} for name in ("starter", "clamp", "drop_the_mean", "tuned_gain")}
+
+
+@pytest.mark.parametrize(("scope", "submissions"), [("files", []), ("rules", ["starter", "solution"])])
+def test_a_smaller_scope_grades_nothing(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, scope: str, submissions: list[str]
+) -> None:
+    with_rules = msgspec.structs.replace(lab, rules=("DK002",))
+    probe = lab.folder / "probe.py"
+    probe.write_text(probe.read_text() + "\n\ndef subject(learner):\n    return {}\n")
+    assert asked(with_rules, monkeypatch, scope=scope) == {name: {"rules": 1} for name in submissions}
+
+
+def test_a_lab_is_graded_again_only_where_something_changed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scope(**how: bool) -> tuple[str, str | None]:
+        (task,) = plan([lab], **{"changed": True, "full": False, **how})
+        return task.scope, task.why
+
+    now = Content("a", "b", "c", "d")
+    monkeypatch.setattr(verified, "content_of", lambda _: now)
+    assert scope(changed=False) == ("all", None)
+    assert scope() == ("all", "never fully verified")
+    write_verified(lab, grades=12, margins={})
+    assert scope() == ("files", None)
+    date = json.loads((lab.solution / "verified.json").read_text())["date"]
+    for part, sentence in verified.PARTS.items():
+        now = msgspec.structs.replace(Content("a", "b", "c", "d"), **{part: "new"})
+        only = "rules" if part == "debugkit" else "all"
+        assert scope() == (only, f"{sentence} changed since {date}")
+        assert scope(full=True)[0] == "all"
+    monkeypatch.setattr(planning, "uses_debugkit", lambda _: True)
+    assert scope()[0] == "all"
+
+
+@pytest.fixture
+def two_labs(collection: Path) -> list[Lab]:
+    """The fixture lab twice, under two numbers."""
+    for folder in ("labs", "solutions"):
+        shutil.copytree(collection / folder / "lab03_swapped_order", collection / folder / "lab04_swapped_order")
+    facts = collection / "labs" / "lab04_swapped_order" / "lab.toml"
+    facts.write_text(facts.read_text().replace('id = "03"', 'id = "04"'))
+    lesson = collection / "docs" / "lessons" / "shapes" / "03_swapped_order.md"
+    shutil.copyfile(lesson, lesson.with_name("04_swapped_order.md"))
+    catalog.all_labs.cache_clear()
+    return list(catalog.all_labs())
+
+
+@pytest.mark.slow
+def test_what_holds_is_listed_and_what_changed_is_verified_with_the_reason(
+    two_labs: list[Lab], lab_command: Run
+) -> None:
+    unchanged, edited = two_labs
+    for lab in two_labs:
+        write_verified(lab, grades=12, margins={})
+    checks = edited.folder / "checks.py"
+    checks.write_text(checks.read_text().replace("for batch in (1, 5)", "for batch in (1, 5, 6)"))
+    (unchanged.folder / "hints.md").write_text((unchanged.folder / "hints.md").read_text() + "\nAnd so on.\n")
+    code, out, err = lab_command("dev", "verify", "--changed", "--jobs", "2")
+    assert code == 0, out + err
+    assert multiprocessing.active_children() == []
+    assert "✓ 04  swapped_order  31 grades · its own files changed since" in out
+    assert "unchanged since their full verification: 03" in out
+    assert "2 of 2 labs meet the requirements" in out
+
+
+def test_a_lab_that_is_not_graded_is_still_read(two_labs: list[Lab], lab_command: Run) -> None:
+    for lab in two_labs:
+        write_verified(lab, grades=12, margins={})
+    (two_labs[0].folder / "hints.md").write_text("## 1\nOne hint.\n")
+    code, out, _ = lab_command("dev", "verify", "--changed")
+    assert code == 1
+    assert "✗ 03  swapped_order" in out
+    assert "full verification: 04" in out
+
+
+def test_two_processes_give_the_same_results_as_one(two_labs: list[Lab]) -> None:
+    (two_labs[0].folder / "hints.md").write_text("## 1\nOne hint.\n")
+    tasks = [Task(lab, "files", "never fully verified") for lab in two_labs]
+    one, two = (
+        {result["id"]: result for result in verify_many.run_tasks(tasks, full=False, jobs=jobs)} for jobs in (1, 2)
+    )
+    assert one == two
+    assert [one[number]["ok"] for number in ("03", "04")] == [False, True]
+
+
+def test_a_worker_that_dies_is_reported_for_its_labs(lab: Lab) -> None:
+    future: Future[dict[str, Any]] = Future()
+    future.set_exception(BrokenProcessPool())
+    result = verify_many._result(future, Task(lab, "all", "never fully verified"))
+    assert (result["id"], result["ok"], result["why"]) == ("03", False, "never fully verified")
+    assert "died" in result["violations"][0]["sentence"]
+
+
+def test_no_worker_is_left_where_the_reader_stops_early(two_labs: list[Lab]) -> None:
+    tasks = [Task(lab, "files") for lab in two_labs]
+    results = verify_many.run_tasks(tasks, full=False, jobs=2)
+    assert next(results)["ok"]
+    results.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_no_server_is_started_where_nothing_is_graded(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_many, "ForkServer", lambda: pytest.fail("a fork server was started"))
+    (result,) = verify_many.run_tasks([Task(lab, "files")], full=False, jobs=1)
+    assert (result["ok"], result["grades"]) == (True, 0)

@@ -1,4 +1,4 @@
-"""What a person gets who installs the wheel: all that a lab needs, no tests, and a grade of their own fix."""
+"""The installed wheel has everything that a lab needs, no tests, and grades a fix."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from child_processes import run
 from labs.grading import catalog
 
 ROOT = Path(__file__).parents[2]
@@ -40,13 +41,10 @@ class Installed:
         """One of its programs, in `at`, without anything of this checkout in the environment."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VLA_", "PYTEST_"))}
         settings = {"HOME": str(self.work), "XDG_DATA_HOME": str(self.work / "data"), "OMP_NUM_THREADS": "1"}
-        return subprocess.run(
+        return run(
             [str(self.environment / "bin" / program), *arguments],
             cwd=at or self.work,
             env=kept | settings,
-            capture_output=True,
-            text=True,
-            check=False,
         )
 
 
@@ -55,9 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
     pytest.importorskip("hatchling", reason="the build backend is in the extra `dev`")
     folder = tmp_path_factory.mktemp("wheel")
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run([sys.executable, "-c", BUILD, str(folder)], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return folder / done.stdout.split()[-1]
 
@@ -69,7 +65,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     venv.create(made.environment, with_pip=False, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(made.environment / "bin" / "python")]
     options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
-    done = subprocess.run([*pip, "install", *options, str(wheel)], capture_output=True, text=True, check=False)
+    done = run([*pip, "install", *options, str(wheel)])
     assert done.returncode == 0, done.stderr
     # A path file only appends: the wheel comes first, and the editable install's own path file is not read.
     borrowed = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
@@ -118,13 +114,13 @@ def test_both_programs_run_from_the_wheel_and_not_from_the_checkout(installed: I
 def test_a_learner_who_installed_the_wheel_is_refused_and_passes_with_the_fix(installed: Installed) -> None:
     home = installed.work / "mine"
     assert installed.run("lab", "init", str(home)).returncode == 0
-    started = installed.run("lab", "start", "03", at=home)
+    started = installed.run("lab", "start", "62", at=home)
     assert started.returncode == 0, started.stderr
-    mine = home / "lab03_silent_broadcast" / "policy.py"
+    mine = home / "lab62_validation_graph" / "policy.py"  # the quickest lab to grade in full
     assert mine.is_file()
-    refused = installed.run("lab", "grade", "03", at=home)
+    refused = installed.run("lab", "grade", "62", at=home)
     assert refused.returncode == 1, refused.stdout + refused.stderr
-    assert "not mended yet" in refused.stdout
-    shutil.copyfile(installed.packages / "solutions" / "lab03_silent_broadcast" / "policy.py", mine)
-    passed = installed.run("lab", "grade", "03", at=home)
+    assert "not fixed yet" in refused.stdout
+    shutil.copyfile(installed.packages / "solutions" / mine.parent.name / "policy.py", mine)
+    passed = installed.run("lab", "grade", "62", at=home)
     assert passed.returncode == 0, passed.stdout + passed.stderr

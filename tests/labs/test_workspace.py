@@ -1,17 +1,16 @@
-"""The workspace keeps what a learner wrote, whatever happens."""
+"""The workspace never loses what a learner wrote."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from child_processes import run
 from labs.grading.catalog import Lab
 from labs.learner.diff import diff_from_starter
 from labs.learner.workspace import Workspace, WorkspaceError, make_workspace, resolve
@@ -79,7 +78,7 @@ def test_a_folder_that_is_not_a_workspace_is_refused(tmp_path: Path) -> None:
         resolve(tmp_path, start=tmp_path)
 
 
-def test_somebody_elses_workspace_folder_is_not_taken(tmp_path: Path) -> None:
+def test_a_workspace_folder_with_other_files_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "thesis.tex").write_text("…")
     with pytest.raises(WorkspaceError, match="not a lab workspace"):
@@ -123,7 +122,7 @@ def test_a_kill_half_way_leaves_no_half_lab(workspace: Workspace, lab: Lab, verb
         workspace.start(lab)
         (workspace.attempt(lab) / "policy.py").write_text("mine = 1\n")
     code = textwrap.dedent(KILLED_WHILE_STAGING.format(verb=verb))
-    died = subprocess.run([sys.executable, "-c", code, str(workspace.root)], env=os.environ, check=False)
+    died = run([sys.executable, "-c", code, workspace.root])
     assert died.returncode == -signal.SIGKILL
     if verb == "start":
         assert not workspace.attempt(lab).exists()

@@ -36,6 +36,10 @@ HERE = Path(__file__).parent
 Program = Callable[[], dict[str, Any]]
 
 
+# The lines that each program's findings name: every examination is made once, although two tests need it.
+NAMED: dict[tuple[str, str], set[tuple[str | None, int | None]]] = {}
+
+
 def programs(kind: str) -> Iterator[Any]:
     for path in sorted(HERE.glob(f"dk[0-9][0-9][0-9]/{kind}.py")):
         for name, program in inspect.getmembers(load(path), inspect.isfunction):
@@ -55,6 +59,7 @@ def load(path: Path) -> ModuleType:
 @pytest.mark.parametrize(("code", "program"), list(programs("fires")))
 def test_fault_is_found_at_its_place(code: str, program: Program) -> None:
     report, expect = examine(code, program)
+    remember(code, program, report)
     found = report.by_code.get(code, ())
     assert found, f"{code} is silent. Not examined: {report.not_examined}"
     for finding in found:
@@ -82,13 +87,16 @@ def test_every_marked_line_is_named(path: Path) -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if line.endswith(marker(path.parent.name))
     }
-    named = set()
     for parameters in programs("fires"):
         code, program = parameters.values
-        if code == path.parent.name.upper():
-            report, _ = examine(code, program)
-            named |= {finding.location.line for finding in report.findings if finding.location.file == str(path)}
-    assert marked <= named
+        if code == path.parent.name.upper() and (code, program.__name__) not in NAMED:
+            remember(code, program, examine(code, program)[0])
+    named = {place for (code, _), places in NAMED.items() if code == path.parent.name.upper() for place in places}
+    assert {(str(path), number) for number in marked} <= named
+
+
+def remember(code: str, program: Program, report: Report) -> None:
+    NAMED[code, program.__name__] = {(finding.location.file, finding.location.line) for finding in report.findings}
 
 
 def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
@@ -114,6 +122,8 @@ def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
         report = debugkit.check(**arguments, select=code)
         assert_same(before, state(arguments))
     for entry in report.not_examined:
+        if "cannot hold a device made in Python" in entry.why:
+            pytest.skip(entry.why)
         if entry.error is not None:
             raise entry.error
     return report, expect

@@ -1,7 +1,7 @@
 """A process group for a fixture: of this process alone, or with a second one that trains beside it.
 
-The second rank is a fork, which costs milliseconds where a fresh interpreter costs seconds. It is killed by its own
-alarm if it hangs, and its time-outs are a few seconds, so that nothing here can wait for long.
+The second rank is a fork, which costs milliseconds where a fresh interpreter costs seconds. It is killed at the end of
+its test, and by its own alarm if it hangs.
 """
 
 import gc
@@ -16,7 +16,8 @@ import torch
 import torch._dynamo  # DistributedDataParallel imports it: once, before the fork
 import torch.distributed as dist
 
-LIMIT_S = 40
+LIMIT_S = 600
+"""Bounds a hang: of the second rank, and of a call in which one rank waits for the other."""
 _children = []
 
 
@@ -24,6 +25,12 @@ def alone():
     """Join a group of one rank; `leave` it after."""
     leave()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def meet_and_hurry(seconds=2):
+    """Wait for the other rank as long as it takes; a call after this one raises if it waits for more than `seconds`."""
+    dist.barrier()
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
 
 
 def leave():
@@ -40,7 +47,7 @@ def clean_up():
         os.waitpid(child, 0)
 
 
-def two_ranks(prepare, train_beside, timeout_s=20):
+def two_ranks(prepare, train_beside):
     """Rank 0's `prepare()`, and a function that waits for rank 1 and says how it ended.
 
     Rank 1 runs `train_beside(*prepare())` and exits.
@@ -64,7 +71,7 @@ def two_ranks(prepare, train_beside, timeout_s=20):
             init_method=f"file://{folder}/store",
             rank=rank,
             world_size=2,
-            timeout=timedelta(seconds=timeout_s),
+            timeout=timedelta(seconds=LIMIT_S),
         )
         prepared = prepare()
         if rank == 1:

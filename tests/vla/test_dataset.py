@@ -104,5 +104,5 @@ def test_batches_go_on_after_the_last_frame_and_repeat_by_seed(frames):
 
 
 def test_more_than_there_is_cannot_be_batched(frames):
-    with pytest.raises(ValueError, match="513 was asked of 512 frames"):
+    with pytest.raises(ValueError, match="513 needs as many frames, and there are 512"):
         next(batches(frames, 513, steps=1, seed=0))

@@ -1,7 +1,7 @@
-"""The child: loads the learner's files beside the pristine probe.py, and answers requests until its stream ends.
+"""The child: loads the learner's files beside the original probe.py, and answers requests until its stream ends.
 
-The learner's code shares this interpreter and may do anything to it. Nothing here is trusted by the grader: it
-chooses the inputs, sends no expected value, and treats whatever is odd in a reply as the submission's failure.
+The learner's code shares this interpreter and may change anything in it, so the grader trusts nothing here. The grader
+chooses the inputs, never sends an expected value, and treats any malformed reply as the submission's failure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(setup: ChildSetup) -> NoReturn:
 
 
 def _private(descriptor: int) -> int:
-    """The same pipe under an unforeseeable number, closed on exec, away from the ones a program uses by habit."""
+    """The same pipe under a random number that programs do not normally use, closed on exec."""
     import fcntl
 
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64 + random.SystemRandom().randrange(400))
@@ -56,7 +56,7 @@ def _private(descriptor: int) -> int:
 
 
 def _settle(home: Path) -> None:
-    """A home, working folder and temporary folder of its own; one thread; an environment that is always the same."""
+    """Its own home, working and temporary folder; one thread; always the same environment."""
     os.chdir(home)
     own = environment() | {"HOME": str(home), "TMPDIR": str(home)}
     os.environ.clear()
@@ -67,7 +67,7 @@ def _settle(home: Path) -> None:
 
 
 class _Child:
-    """The loaded submission, and the operations the grader may ask for."""
+    """The loaded submission, and the operations that the grader may request."""
 
     def __init__(self, folder: Path, probe_path: Path, shown_as: dict[str, str]) -> None:
         self._folder = folder
@@ -85,12 +85,12 @@ class _Child:
         }
 
     def load_probe(self) -> None:
-        """Import the pristine probe.py, before the learner's code can change what it imports."""
+        """Import the original probe.py, before the learner's code can change what it imports."""
         if self._probe_path.exists():
             self._probe = _import_file("probe", self._probe_path)
 
     def answer(self, header: dict[str, Any], payload: bytes) -> bytes:
-        """One reply frame: the value, or what was raised. The nonce says which request it answers."""
+        """One reply frame: the value, or what was raised. The nonce names the request."""
         nonce = header["nonce"]
         try:
             seed_everything(header["seed"])
@@ -104,7 +104,7 @@ class _Child:
         return frames.pack({"nonce": nonce, "value": tree}, tensors)
 
     def _ready(self, _name: str) -> None:
-        """Answering is the answer: the imports are done."""
+        """The reply itself says that the imports are done."""
 
     def _load(self, _name: str) -> None:
         sys.path.insert(0, str(self._folder))  # the learner's files may import each other
@@ -125,9 +125,9 @@ class _Child:
         return getattr(self._probe, name)(self._learner, **keywords)
 
     def _diagnose(self, _name: str) -> Any:
-        from labs.grading.sandbox import examination
+        from labs.grading.sandbox import diagnosis
 
-        report = examination.examine(getattr(self._probe, "subject")(self._learner))  # noqa: B009 (a module's contract)
+        report = diagnosis.diagnose(getattr(self._probe, "subject")(self._learner))  # noqa: B009 (a module's contract)
         for finding in report["findings"]:  # Python files are compiled under their own names; a configuration is not
             location = finding["location"]
             path = Path(location.get("file") or "")
@@ -173,7 +173,7 @@ def _with_gradients(value: Any) -> Any:
 
 
 def seed_everything(seed: int) -> None:
-    """Start every request from a known state of every generator, so that none depends on the one before."""
+    """Seed every generator before each request, so that no request depends on an earlier one."""
     random.seed(seed)
     torch.manual_seed(seed)
     if "numpy" in sys.modules:
@@ -191,7 +191,7 @@ def _import_file(name: str, path: Path) -> ModuleType:
 
 
 def _import_text(name: str, path: Path, shown: str) -> ModuleType:
-    """Import a learner's file under the name its tracebacks should show."""
+    """Import a learner's file under the name that its tracebacks should show."""
     source = path.read_text(encoding="utf-8")
     linecache.cache[shown] = (len(source), None, source.splitlines(keepends=True), shown)
     module = ModuleType(name)
@@ -202,7 +202,7 @@ def _import_text(name: str, path: Path, shown: str) -> ModuleType:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """The traceback a person would have seen, without the frames that belong to the sandbox."""
+    """Print the traceback without the frames of the sandbox."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

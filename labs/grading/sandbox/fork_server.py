@@ -1,8 +1,7 @@
-"""The warm way to a child: a process that has imported what labs need and computed nothing, and forks one per grade.
+"""The fast way to start a child: a process that has imported what labs need, and forks one child per grade.
 
-A fork costs milliseconds where a fresh interpreter costs seconds of imports. It is only sound because the server
-never runs a torch operation: a process that has, and forks, leaves its child with a thread pool that has no
-threads, and it hangs.
+A fork takes milliseconds; a fresh interpreter takes seconds for its imports. The server must never run a torch
+operation: after one, a forked child has a thread pool without threads, and hangs.
 """
 
 from __future__ import annotations
@@ -57,16 +56,16 @@ class ForkServer:
         self._socket = ours
 
     def launch(self, job: dict[str, Any]) -> Pipes:
-        """Have a child forked and hand it its job. Raises SandboxError."""
+        """Fork a child and send it its job. Raises SandboxError."""
         with new_pipes() as (pipes, theirs):
             socket.send_fds(self._socket, [b"j"], theirs)
         send_job(pipes, job)
         return pipes
 
     def close(self) -> None:
-        """End the server; children end with their own grades."""
+        """Stop the server; each child ends with its own grade."""
         self._socket.close()
-        self._process.terminate()  # while it still imports, it would not see the end of the stream for seconds
+        self._process.terminate()  # while it still imports, it would notice the end of the stream seconds later
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:
@@ -88,7 +87,7 @@ def main() -> None:
     sys.argv[1:] = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the scratch folder is removed
     _preload()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for; the kernel reaps them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for the supervisors; the kernel reaps them
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, 1, 5)
         if not message:
@@ -101,11 +100,11 @@ def main() -> None:
 
 
 def _preload() -> None:
-    """Import what labs need. Nothing here may run an operation of torch."""
+    """Import what labs need. Nothing here may run a torch operation."""
     import torch
 
     torch.set_num_threads(1)
-    # torch's compiler makes a cache folder while it is imported; it must not stay behind.
+    # Importing torch's compiler creates a cache folder, which must be removed.
     with tempfile.TemporaryDirectory(prefix="lab-grade-") as scratch:
         tempfile.tempdir = scratch
         for name in _PRELOADED:

@@ -1,6 +1,6 @@
 """Length-prefixed frames on a descriptor: two sizes, a JSON header, a payload of raw bytes. Standard library only.
 
-The header is parsed strictly and the payload is left to `values`; nothing here is ever unpickled. The blocking
+The header is parsed strictly, and `values` decodes the payload; nothing is ever unpickled. The blocking
 functions are for the child and the supervisor; the grader reads frames piecemeal with `take`, under its one deadline.
 """
 
@@ -16,7 +16,7 @@ LARGEST_HEADER = 16 * 1024 * 1024
 
 
 class FrameError(Exception):
-    """What arrived is not a frame; the message says what is wrong with it."""
+    """What arrived is not a frame; the message says why."""
 
 
 def pack(header: dict[str, Any], payload: bytes = b"") -> bytes:
@@ -40,7 +40,7 @@ def take(buffer: bytearray, largest_payload: int) -> tuple[dict[str, Any], bytes
 
 
 def receive(descriptor: int, largest_payload: int) -> tuple[dict[str, Any], bytes] | None:
-    """Block until a whole frame has come; None at the end of the stream. Raises FrameError."""
+    """Block until a complete frame has arrived; None at the end of the stream. Raises FrameError."""
     sizes = _read(descriptor, _SIZES.size)
     if sizes is None:
         return None

@@ -1,4 +1,4 @@
-"""The few Linux calls Python has no name for, through libc. Each raises OSError, or says False, without them."""
+"""A few Linux calls that Python does not offer, through libc. Without them each raises OSError or returns False."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
-    """Leave the parent's namespaces; a new PID namespace begins with the next fork."""
+    """Leave the parent's namespaces. A new PID namespace begins with the next fork."""
     _checked(_libc.unshare(flags) if sys.platform == "linux" else -1)
 
 
@@ -53,7 +53,7 @@ def die_with_parent() -> None:
 
 
 def become_subreaper() -> bool:
-    """Adopt every orphaned descendant; False where the system cannot."""
+    """Adopt every orphaned descendant; False if the system cannot."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -63,7 +63,7 @@ def hide_memory(hidden: bool = True) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, for good: what follows cannot undo a mount or a network."""
+    """Give up every capability permanently, so that later code cannot undo a mount or a network."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(_LAST_CAPABILITY + 1):
         _prctl(_PR_CAPBSET_DROP, capability)

@@ -1,4 +1,4 @@
-"""How a supervisor is started, and the pipes the grader keeps to it and its child."""
+"""How a supervisor is started, and the pipes between it, its child and the grader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from labs.grading.sandbox.cold_child import environment, python_command
 
 @dataclass
 class Pipes:
-    """The grader's ends. Closing `control` ends the child; the end of `status` says that nothing is left of it."""
+    """The grader's ends. Closing `control` ends the child; the end of `status` means that nothing is left of it."""
 
     control: int
     status: int
@@ -34,7 +34,7 @@ class Pipes:
         self._close(self.control)
 
     def close(self) -> None:
-        """Close everything, and reap the supervisor where it is our own child."""
+        """Close everything, and reap the supervisor if it is our own child."""
         for descriptor in tuple(self._open):
             self._close(descriptor)
         if self.process is not None:
@@ -55,20 +55,20 @@ class Launcher(Protocol):
     """Starts the supervisor of one child."""
 
     def launch(self, job: dict[str, Any]) -> Pipes:
-        """Start it and hand it its job. Raises SandboxError."""
+        """Start it and send it its job. Raises SandboxError."""
 
 
 class ColdLauncher:
-    """A fresh interpreter for the supervisor and another for the child: the reference."""
+    """A fresh interpreter for the supervisor and another for the child: the reference path."""
 
     def launch(self, job: dict[str, Any]) -> Pipes:
-        """Start it and hand it its job. Raises SandboxError."""
+        """Start it and send it its job. Raises SandboxError."""
         with new_pipes() as (pipes, theirs):
             pipes.process = subprocess.Popen(
                 python_command("labs.grading.sandbox.supervisor", *map(str, theirs)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=theirs[-1],  # its own last words join the child's output, for a SandboxError to quote
+                stderr=theirs[-1],  # its last words join the child's output, so that a SandboxError can quote them
                 pass_fds=theirs,
                 start_new_session=True,
                 env=environment() | outside_settings(),
@@ -78,7 +78,7 @@ class ColdLauncher:
 
 
 def outside_settings() -> dict[str, str]:
-    """What a supervisor, but not its child, takes from the person's environment."""
+    """The part of the user's environment that a supervisor gets, and its child does not."""
     return {name: os.environ[name] for name in ("TMPDIR", "LAB_NO_NAMESPACES") if name in os.environ}
 
 
@@ -89,7 +89,7 @@ class new_pipes:  # noqa: N801 (used as a context manager, like a function)
         try:
             control, status, requests, replies, output = (os.pipe() for _ in range(5))
         except OSError as error:
-            raise SandboxError(f"No child process could be started: {error.strerror}.") from None
+            raise SandboxError(f"no pipe could be opened ({error.strerror})") from None
         self._pipes = Pipes(control[1], status[0], requests[1], replies[0], output[0])
         self._theirs = (control[0], status[1], requests[0], replies[1], output[1])
         return self._pipes, self._theirs
@@ -100,13 +100,13 @@ class new_pipes:  # noqa: N801 (used as a context manager, like a function)
         if error is not None:
             self._pipes.close()
         if isinstance(error, OSError):
-            raise SandboxError(f"No child process could be started: {error.strerror or error}.") from None
+            raise SandboxError(f"no process could be started ({error.strerror or error})") from None
 
 
 def send_job(pipes: Pipes, job: dict[str, Any]) -> None:
-    """Write the job where the supervisor reads it. Raises SandboxError."""
+    """Write the job to the supervisor. Raises SandboxError."""
     try:
         frames.send(pipes.control, frames.pack(job))
     except OSError as error:
         pipes.close()
-        raise SandboxError(f"The sandbox did not take its job: {error.strerror or error}.") from None
+        raise SandboxError(f"its supervisor could not be reached ({error.strerror or error})") from None

@@ -10,29 +10,29 @@ from typing import Any
 
 MEBIBYTE = 1024 * 1024
 LOST_PIPES = 71
-"""Exit status of a child whose submission closed the descriptors it answers on."""
+"""Exit status of a child whose submission closed the descriptors for its replies."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one grade; a breach is the submission's failure."""
+    """Limits of one grade. Exceeding one is the submission's failure."""
 
     wall_s: float = 60.0
-    """From the moment the learner's code is loaded; starting Python and importing torch is the grader's own time."""
+    """From the import of the learner's code; starting Python and importing torch does not count."""
     cpu_s: int = 120
     """CPU seconds of any one process of the submission, imports excluded."""
     memory_mb: int = 4096
     """Address space of any one process, MiB."""
     file_mb: int = 256
-    """Largest file it may write, MiB; also the size of its private folder where that can be enforced."""
+    """Largest file it may write, MiB; also the size of its private folder, with namespaces."""
     tasks: int = 512
-    """Processes and threads, where the system counts them apart from the person's own."""
+    """Processes and threads, if the system counts them separately from the user's other processes."""
     output_bytes: int = 4 * MEBIBYTE
-    """Printed text after which a submission is stopped as a flood."""
+    """Printed bytes after which a submission is stopped."""
     reply_bytes: int = 64 * MEBIBYTE
-    """Largest single reply. All replies of a grade are kept as evidence, so this is the grader's memory too."""
+    """Largest single reply. The grader keeps all replies as evidence, so this limits its memory too."""
     start_s: float = 180.0
-    """Time for the grader's own start, generous because a loaded machine is not the learner's fault."""
+    """Time for the start of the sandbox; generous, because a busy machine is not the learner's fault."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for the wire."""
@@ -42,8 +42,8 @@ class Limits:
 def apply_to_this_process(limits: Limits, *, own_task_count: bool) -> None:
     """Limit this process and its descendants; called after the imports and before the learner's code.
 
-    A system that refuses one of them (macOS and RLIMIT_AS) goes without it. `own_task_count` says that this
-    process is in a user namespace of its own, where RLIMIT_NPROC does not count the person's other processes.
+    A limit that the system refuses (RLIMIT_AS on macOS) is skipped. `own_task_count` is True if this process has its
+    own user namespace, in which RLIMIT_NPROC does not count the user's other processes.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = int(used.ru_utime + used.ru_stime) + 1 + limits.cpu_s

@@ -1,7 +1,7 @@
-"""The strong containment, where the system permits it: own processes, own network, and a file system that is read-only.
+"""The strong containment: own processes, own network and a read-only file system, if the system permits namespaces.
 
-A user namespace gives the right to make the others without being root. Every process of the PID namespace dies with its
-init, so nothing the submission starts can outlive a grade. Standard library only.
+A user namespace gives the right to create the others without root. Every process of a PID namespace dies with its init,
+so nothing that the submission starts can outlive a grade. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 
 def available() -> bool:
-    """Whether this system lets us in; tried in a throw-away process, because a half-made namespace cannot be left."""
+    """Whether this system permits them. Tried in a temporary process, because a namespace cannot be left again."""
     if sys.platform != "linux" or os.environ.get("LAB_NO_NAMESPACES"):
         return False
     pid = os.fork()
@@ -43,9 +43,9 @@ def available() -> bool:
 
 
 def enter() -> None:
-    """Unshare the user, PID, network and IPC namespaces. The caller must have one thread; its next child is init.
+    """Unshare the user, PID, network and IPC namespaces. The caller must have one thread; its next child is the init.
 
-    Not the mount namespace: that is init's own, so that the caller can still remove the private folder.
+    The init unshares the mount namespace itself, so that the caller can still remove the private folder.
     """
     user, group = os.getuid(), os.getgid()
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC)
@@ -56,23 +56,22 @@ def enter() -> None:
 
 
 def raise_loopback() -> None:
-    """Bring up `lo`, the one interface there is: gloo rendezvous over it."""
+    """Bring up `lo`, the only interface: gloo needs it for its rendezvous."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", _IFF_UP | _IFF_RUNNING)
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
 def seal_files(writable: Path, hidden: Sequence[Path], megabytes: int) -> None:
-    """Make everything read-only but `writable`, a memory file system of that size, and hide what the learner is
-    not to read.
+    """Make everything read-only except `writable`, a memory file system of that size, and hide the `hidden` paths.
 
-    Called by init. Each step is best effort: a container that forbids one (a masked /proc) still gets the others.
+    Called by the init. Each step is best effort: a container that forbids one (a masked /proc) still gets the others.
     """
     try:
         kernel.unshare(kernel.CLONE_NEWNS)
         kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     except OSError:
-        return  # never touch mounts that others see
+        return  # never change mounts that other processes see
     with contextlib.suppress(OSError):
         kernel.set_read_only("/", True)
     plain = kernel.MS_NOSUID | kernel.MS_NODEV
@@ -92,9 +91,9 @@ def seal_files(writable: Path, hidden: Sequence[Path], megabytes: int) -> None:
 
 
 def _keep_harmless_devices(staging: Path) -> None:
-    """A `/dev` without disks and terminals: a read-only mount stops no write to a device, and a tick is easily drawn.
+    """A `/dev` without disks and terminals: a read-only mount does not stop writes to a device such as a terminal.
 
-    It is made on `staging`, which is covered again afterwards, because its parts are the old one's.
+    It is built on `staging`, which is covered by another mount afterwards.
     """
     kernel.mount("tmpfs", str(staging), "tmpfs", kernel.MS_NOSUID, "size=64k,mode=0755")
     for name in _DEVICES:

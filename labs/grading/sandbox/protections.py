@@ -1,4 +1,4 @@
-"""Which protections this system grants, for `lab doctor`. Tried in a process of its own: that takes a fork."""
+"""Which protections this system grants. They are tried in a separate process, because that needs a fork."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Protection:
 
 
 def protections() -> tuple[Protection, ...]:
-    """Try each one on this system. Raises SandboxError where not even a process can be started."""
+    """Try each one on this system. Raises SandboxError if no process can be started."""
     try:
         found = subprocess.run(
             python_command("labs.grading.sandbox.protections"),
@@ -36,7 +36,7 @@ def protections() -> tuple[Protection, ...]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise SandboxError(f"No child process could be started: {error}.") from None
+        raise SandboxError(f"The process that tries the protections could not be started: {error}.") from None
     granted: dict[str, bool] = json.loads(found.stdout)
     return tuple(Protection(name, granted[name], without) for name, without in _WITHOUT.items())
 
@@ -44,7 +44,7 @@ def protections() -> tuple[Protection, ...]:
 _WITHOUT = {
     "namespaces": "A submission can write your files and reach the network from C code.",
     "subreaper": "A process that leaves the child's process group can outlive a grade.",
-    "memory limit": "A submission can use all the memory there is.",
+    "memory limit": "A submission can use all of the memory.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The grader's side of one child: start it, ask it things, say what became of it, and be sure that it is gone."""
+"""The grader's side of one child: start it, send requests, explain how it ended, and make sure that it is gone."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from typing import Any, NoReturn
 
 from labs.grading.errors import SandboxError, SubmissionDiedError, SubmissionRaisedError, TraceLine
 from labs.grading.sandbox import frames, values
-from labs.grading.sandbox.launch import Launcher
+from labs.grading.sandbox.launch import ColdLauncher, Launcher
 from labs.grading.sandbox.limits import LOST_PIPES, MEBIBYTE, Limits
 from labs.grading.sandbox.transport import DeadlineError, EndedError, NonsenseError, Transport
+from labs.grading.submission_text import OutputCleaner
 
 _CLOSING_S = 30.0
+_AT_WORK = {"load": "Importing your code", "symptom": "Reproducing the symptom", "diagnose": "The diagnosis"}
+"""How a sentence names an operation that has no function of the learner's as its subject."""
 _KEPT_TEXT = 32 * 1024
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a child is made of: the learner's files, and where the pristine ones are."""
+    """What a child needs: the learner's files, and where the original ones are."""
 
     files: dict[str, str]
     shown_as: dict[str, str]
-    """The path a traceback names for each file: the learner's own, not the sandbox's copy."""
+    """The path that a traceback shows for each file: the learner's own, not the sandbox's copy."""
     probe: str
     hidden: tuple[str, ...]
     limits: Limits
@@ -44,16 +47,19 @@ class Job:
 
 
 class Session:
-    """One child, from its start to its certain end. Use it as a context manager."""
+    """One child, from its start to its end. Use it as a context manager; `load` starts the child."""
 
     def __init__(self, job: Job, launcher: Launcher, on_output: Callable[[str], None] | None = None) -> None:
+        self._job = job
         self._limits = job.limits
-        self._printed = _Printed(job.limits.output_bytes, on_output)
-        self._deadline = time.monotonic() + job.limits.start_s
+        self._launcher = launcher
+        self._on_output = on_output
+        self._printed = _Printed(job.limits.output_bytes)
+        self._transport: Transport | None = None
+        self._deadline = 0.0
         self._ready = False
         self.death: str | None = None
-        """Why the child is gone, once it is: a sentence."""
-        self._transport = Transport(launcher.launch(job.to_json()), job.limits.reply_bytes, self._printed.take)
+        """Why the child is gone, in one sentence; None while it is alive."""
 
     def __enter__(self) -> Session:
         return self
@@ -61,22 +67,47 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._printed.closing = True
-        self._transport.end(time.monotonic() + _CLOSING_S)
+        self._end()
 
     @property
     def output(self) -> str:
-        """What the submission printed: the beginning and the end of a long text."""
+        """What the submission printed, cleaned: the beginning and the end of a long text."""
         return self._printed.text
 
     def load(self, seed: int) -> None:
-        """Import the submission's files. The wall clock of the grade starts here, not with the grader's own imports."""
-        self.ask("ready", "", seed=0)
-        self._ready = True
-        self._deadline = time.monotonic() + self._limits.wall_s
-        self.ask("load", "", seed=seed)
+        """Start the child and import the submission's files. Raises what `request` raises.
 
-    def ask(
+        The wall clock of the grade starts with the submission's import; the grader's own imports do not count. A failed
+        start is retried once, with a fresh interpreter: a fork server may have died, or the system may have been short
+        of processes for a moment.
+        """
+        try:
+            self._start(self._launcher)
+        except SandboxError as first:
+            self._end()
+            self._printed = _Printed(self._limits.output_bytes)
+            try:
+                self._start(ColdLauncher())
+            except SandboxError as second:
+                raise SandboxError(_not_started(str(first), str(second))) from None
+        self._ready = True
+        self._printed.on_output = self._on_output  # what the start itself prints is not the submission's
+        self._deadline = time.monotonic() + self._limits.wall_s
+        self.request("load", "", seed=seed)
+
+    def _start(self, launcher: Launcher) -> None:
+        self._deadline = time.monotonic() + self._limits.start_s
+        pipes = launcher.launch(self._job.to_json())
+        self._transport = Transport(pipes, self._limits.reply_bytes, self._printed.take)
+        self.request("ready", "", seed=0)
+
+    def _end(self) -> None:
+        self._printed.closing = True
+        if self._transport is not None:
+            self._transport.end(time.monotonic() + _CLOSING_S)
+            self._transport = None
+
+    def request(
         self,
         operation: str,
         name: str,
@@ -85,7 +116,7 @@ class Session:
         *,
         seed: int,
     ) -> Any:
-        """One request and its answer.
+        """Send one request and return its result.
 
         Raises SubmissionRaisedError if the submission's code raised, SubmissionDiedError once the child is gone,
         SandboxError if the sandbox itself failed.
@@ -97,26 +128,27 @@ class Session:
         header = {"nonce": nonce, "operation": operation, "name": name, "arguments": tree, "seed": seed}
         reply, tensors = self._exchange(frames.pack(header, payload))
         if reply.get("nonce") != nonce:
-            self._stop("it sent an answer that nobody had asked for")
-        what = name or {"load": "importing your code"}.get(operation, operation)
+            self._stop("it sent a reply that does not belong to any request")
+        what = name or operation
         if "raised" in reply:
-            raise self._raised(what, reply["raised"])
+            raise self._raised(_AT_WORK.get(operation, what), reply["raised"])
         try:
             return values.decode(reply.get("value"), tensors)
         except values.ValueFormatError as error:
-            self._stop(f"its answer to {what} is not data ({error})")
+            self._stop(f"its reply to {what} is not data ({error})")
 
     def _exchange(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+        assert self._transport is not None, "load() starts the child"
         try:
             return self._transport.exchange(request, self._deadline)
         except EndedError as ended:
             self._died(ended.status)
         except DeadlineError:
             if not self._ready:
-                raise SandboxError(f"The sandbox was not ready within {self._limits.start_s:.0f} s.") from None
+                raise SandboxError(f"it was not ready within {self._limits.start_s:.0f} s") from None
             self._stop(f"it did not finish within {self._limits.wall_s:g} s")
         except NonsenseError as error:
-            self._stop(f"it wrote nonsense where its answer was expected ({error})")
+            self._stop(f"what it sent is not a reply ({error})")
         except _FloodError:
             self._stop(f"it printed more than {self._limits.output_bytes // MEBIBYTE} MiB")
 
@@ -129,37 +161,48 @@ class Session:
                 for one in raised["trace"]
             )
             return SubmissionRaisedError(what, _text(raised["type"], 200), _text(raised["text"], 4000), trace)
-        except Exception:  # whatever a forged one stumbles over, it is not what the sandbox would have sent
-            self._stop(f"its answer to {what} is not data")
+        except Exception:  # a forged reply may hold anything; the sandbox would not have sent this
+            self._stop(f"its reply to {what} is not data")
 
     def _died(self, status: dict[str, Any] | None) -> NoReturn:
         if status is None:
-            # Once the learner's code is running, nothing else has a reason to kill the supervisor.
-            self._no_word()
+            if self._ready:  # once the learner's code runs, nothing else has a reason to kill the supervisor
+                self._stop("its sandbox was killed from inside")
+            raise SandboxError(self._last_words() or "its supervisor ended without a report")
         if "fault" in status:
-            raise SandboxError(f"The grader could not do its work: {status['fault']}.")
+            fault = str(status["fault"])
+            raise SandboxError(f"The sandbox failed: {fault}." if self._ready else fault)
         if not self._ready:
-            raise SandboxError(f"The sandbox could not start: {self.output.strip()[-800:] or status}")
+            ending = f"signal {status['signal']}" if "signal" in status else f"exit status {status['exit']}"
+            raise SandboxError(self._last_words() or f"its process ended with {ending}")
         if "signal" in status:
             self.death = _killed_by(int(status["signal"]), self._limits)
         else:
             self.death = f"The submission ended its own process, with exit status {status['exit']}."
             if status["exit"] == LOST_PIPES:
-                self.death = "The submission closed the descriptors that its answers travel on."
+                self.death = "The submission closed the file descriptors that its replies are sent on."
         raise SubmissionDiedError(self.death)
 
-    def _no_word(self) -> NoReturn:
-        if not self._ready:
-            raise SandboxError(f"The sandbox could not start. {self.output.strip()[-800:]}")
-        self._stop("its sandbox was killed from inside")
+    def _last_words(self) -> str:
+        """The last line that the starting process printed: what it raised."""
+        lines = self.output.strip().splitlines()
+        return lines[-1].rstrip(".") if lines else ""
 
     def _stop(self, why: str) -> NoReturn:
         self.death = f"The submission was stopped: {why}."
         raise SubmissionDiedError(self.death)
 
 
+def _not_started(first: str, second: str) -> str:
+    what = first if first == second else f"{first}; at the second attempt, {second}"
+    return (
+        f"The sandbox for your code could not start, in two attempts: {what}. Your code did not run. "
+        "`lab doctor` checks what this machine offers; then repeat the command."
+    )
+
+
 def _text(value: Any, longest: int) -> str:
-    """A text from the child as one that can be printed: a forged one may hold half a surrogate pair."""
+    """A text from the child, which may be forged: limited, and without the half of a surrogate pair."""
     return str(value)[:longest].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -178,19 +221,21 @@ def _killed_by(number: int, limits: Limits) -> str:
 
 
 class _FloodError(Exception):
-    """More was printed than any debugging needs."""
+    """The submission printed more than `output_bytes`."""
 
 
 class _Printed:
-    """The submission's stdout and stderr: passed on as it comes, kept in part, stopped when it floods."""
+    """The submission's stdout and stderr: cleaned, passed on as they come, kept in part, and limited."""
 
-    def __init__(self, most_bytes: int, on_output: Callable[[str], None] | None) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._on_output = on_output
+        self.on_output: Callable[[str], None] | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._cleaner = OutputCleaner()
         self._seen = 0
         self._head = ""
         self._tail = ""
+        self._left_out = False
         self.closing = False
 
     def take(self, chunk: bytes) -> None:
@@ -199,14 +244,16 @@ class _Printed:
             if self.closing:
                 return
             raise _FloodError
-        text = self._decoder.decode(chunk)
+        text = self._cleaner.feed(self._decoder.decode(chunk))
         room = _KEPT_TEXT - len(self._head)
         self._head += text[:room]
-        self._tail = (self._tail + text[room:])[-_KEPT_TEXT:]
-        if self._on_output is not None:
-            self._on_output(text)
+        tail = self._tail + text[room:]
+        self._left_out = self._left_out or len(tail) > _KEPT_TEXT
+        self._tail = tail[-_KEPT_TEXT:]
+        if self.on_output is not None:
+            self.on_output(text)
 
     @property
     def text(self) -> str:
-        gap = "\n… (left out) …\n" if self._seen > 2 * _KEPT_TEXT else ""
+        gap = "\n… (left out) …\n" if self._left_out else ""
         return self._head + gap + self._tail

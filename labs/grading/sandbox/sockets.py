@@ -1,4 +1,4 @@
-"""Keeps Python's sockets on the loopback where there is no network namespace to do it. C code is not asked."""
+"""Limits Python's sockets to the loopback if there is no network namespace. It does not cover C code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The fallback containment, where namespaces are not permitted: adopt every descendant, then kill them all.
+"""The fallback containment without namespaces: adopt every descendant, then kill them all.
 
-On macOS there is no subreaper: the child's process group is killed, and a process that left it can escape.
+On macOS there is no subreaper. The child's process group is killed, and a process that left it can escape.
 Standard library only.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def kill_descendants(child: int) -> None:
-    """Kill the child and all it started, and return when none is left."""
+    """Kill the child and everything it started; return when nothing is left."""
     while True:
         with contextlib.suppress(OSError):
             os.killpg(child, signal.SIGKILL)
@@ -22,14 +22,14 @@ def kill_descendants(child: int) -> None:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         try:
-            # Each death may hand us orphans, which the next turn kills.
+            # A process that dies may leave orphans to us, which the next round kills.
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
 
 
 def children_of(parent: int) -> list[int]:
-    """The processes whose parent is that one, from /proc; empty where there is none."""
+    """The children of a process, from /proc; empty on a system without it."""
     if sys.platform != "linux":
         return []
     found = []

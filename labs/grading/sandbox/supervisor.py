@@ -1,8 +1,8 @@
-"""The child's parent: a disposable process that contains one grade and cleans up after it, however it ends.
+"""The child's parent: a process that contains one grade and cleans up after it, however it ends.
 
-It reads one job frame from its control descriptor; the end of that stream afterwards means that the grader is done, or
-dead. Either way everything is killed, the private folder removed, and only then does the supervisor end, which the
-grader sees as the end of the status stream. Standard library only: it runs before torch is imported.
+It reads one job frame from its control descriptor. The end of that stream means that the grader is done, or dead.
+Then everything is killed and the private folder removed, and only after that does the supervisor end, which the grader
+sees as the end of the status stream. Standard library only: it runs before torch is imported.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Descriptors:
     """The pipes of one grade, as numbers in the supervisor."""
 
     control: int
-    """Read: the job, then silence for as long as the grade lasts."""
+    """Read: the job, then nothing until the grade ends."""
     status: int
-    """Write: one frame with how the child ended, or what went wrong here."""
+    """Write: one frame that says how the child ended, or what went wrong here."""
     requests: int
     """Read, by the child only."""
     replies: int
@@ -47,7 +47,7 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class ChildSetup:
-    """What the child is told: its pipes, its folder, its job and how it is contained."""
+    """What the child gets: its pipes, its folder, its job and how it is contained."""
 
     requests: int
     replies: int
@@ -61,7 +61,7 @@ RunChild = Callable[[ChildSetup], NoReturn]
 
 def supervise(pipes: Descriptors, run_child: RunChild) -> int:
     """Contain and run one child; return the exit status for this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us as the end of the control stream
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the control stream ends
     kernel.hide_memory()
     received = frames.receive(pipes.control, JOB_BYTES)
     if received is None:
@@ -80,7 +80,7 @@ def supervise(pipes: Descriptors, run_child: RunChild) -> int:
 
 
 def _private_folder(files: dict[str, str]) -> Path:
-    """A folder of the grade's own: `submission/` with the learner's files, `home/` for whatever the child writes."""
+    """A folder for one grade: `submission/` with the learner's files, `home/` for what the child writes."""
     folder = Path(tempfile.mkdtemp(prefix="lab-grade-")).resolve()
     try:
         (folder / "home").mkdir(mode=0o700)
@@ -105,7 +105,7 @@ def _contain(pipes: Descriptors, job: dict[str, Any], folder: Path, run_child: R
         if pid == 0:
             signal.set_wakeup_fd(-1)
             for descriptor in (deaths, writing):
-                os.close(descriptor)  # a child that drained or filled this pipe could keep us from noticing the end
+                os.close(descriptor)  # a child that reads or fills this pipe could hide its own end
             setup = ChildSetup(pipes.requests, pipes.replies, folder, job, namespaced)
             (_init if namespaced else _become_child)(pipes, setup, run_child)
         for descriptor in (pipes.requests, pipes.replies, pipes.output):
@@ -136,12 +136,12 @@ def _child_deaths() -> Any:
 
 
 def _wait(pipes: Descriptors, pid: int, deaths: int, *, report_end: bool) -> None:
-    """Until the child has ended and the grader has taken note, or the grader is gone."""
+    """Wait until the child has ended, or the grader closes the control stream or dies."""
     watched = [pipes.control, deaths]
     while True:
         ready, _, _ = select.select(watched, [], [])
         if pipes.control in ready:
-            return  # the grader closed it, or died; nothing else is ever sent here
+            return  # the grader closed it, or died; it never sends anything else
         os.read(deaths, 4096)
         while True:
             try:
@@ -157,7 +157,7 @@ def _wait(pipes: Descriptors, pid: int, deaths: int, *, report_end: bool) -> Non
 
 
 def _init(pipes: Descriptors, setup: ChildSetup, run_child: RunChild) -> NoReturn:
-    """PID 1 of the namespace: sets the scene, starts the child, reaps everything, and reports how the child ended."""
+    """PID 1 of the namespace: prepares it, starts the child, reaps every process, and reports how the child ended."""
     try:
         kernel.die_with_parent()
         os.close(pipes.control)
@@ -179,13 +179,13 @@ def _init(pipes: Descriptors, setup: ChildSetup, run_child: RunChild) -> NoRetur
 
 
 def _become_child(pipes: Descriptors, setup: ChildSetup, run_child: RunChild) -> NoReturn:
-    """From here on this process is the child: its own group, no privilege, no way back to the supervisor."""
+    """Become the child: its own process group, no privileges, no descriptor of the supervisor."""
     try:
         if not setup.namespaced:
             kernel.die_with_parent()
         os.setsid()
         kernel.drop_capabilities()
-        kernel.hide_memory(False)  # a process that cannot read its own /proc is not what the learner's code expects
+        kernel.hide_memory(False)  # the learner's code expects to read its own /proc
         for number in (signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -198,7 +198,7 @@ def _become_child(pipes: Descriptors, setup: ChildSetup, run_child: RunChild) ->
         run_child(setup)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            os.write(2, f"the sandboxed child could not start: {error!r}\n".encode())
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
     os._exit(70)
 
 
@@ -214,7 +214,7 @@ def _report(descriptor: int, header: dict[str, Any]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder even where the submission took away the permissions below it."""
+    """Remove the folder even if the submission removed permissions inside it."""
     for root, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
             Path(root).chmod(stat.S_IRWXU)

@@ -1,7 +1,7 @@
-"""Moves bytes between the grader and one child, under one deadline, whatever the child does meanwhile.
+"""Moves bytes between the grader and one child, with one deadline, whatever the child does.
 
-Reads and writes are multiplexed by hand because a submission may print without end, not read its request, answer half a
-frame, or die, at any moment.
+Reads and writes are multiplexed by hand, because a submission may at any moment print without end, ignore its request,
+send half a frame, or die.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_WAIT_S = 1.0
 
 
 class EndedError(Exception):
-    """The child is gone; `status` is its supervisor's report, None where there was none."""
+    """The child is gone; `status` is its supervisor's report, or None."""
 
     def __init__(self, status: dict[str, Any] | None) -> None:
         super().__init__()
@@ -28,11 +28,11 @@ class EndedError(Exception):
 
 
 class DeadlineError(Exception):
-    """The deadline passed before a whole answer had come."""
+    """The deadline passed before a complete reply arrived."""
 
 
 class NonsenseError(Exception):
-    """What came is not one answer; the message says what is wrong with it."""
+    """What arrived is not exactly one reply; the message says what is wrong with it."""
 
 
 class Transport:
@@ -49,7 +49,7 @@ class Transport:
             self._selector.register(descriptor, selectors.EVENT_READ)
 
     def exchange(self, request: bytes, deadline: float) -> tuple[dict[str, Any], bytes]:
-        """Send one frame and take one; `deadline` is on the monotonic clock.
+        """Send one frame and receive one; `deadline` is on the monotonic clock.
 
         Raises EndedError, DeadlineError, NonsenseError, and whatever `take_output` raises.
         """
@@ -60,9 +60,9 @@ class Transport:
                 pending = self._pump(pending, deadline)
                 if not pending:
                     self._stop_writing()
-                answer = self._answer()
-                if answer is not None:
-                    return answer
+                reply = self._reply()
+                if reply is not None:
+                    return reply
                 if self._supervisor_gone():
                     raise EndedError(self._status())
                 if time.monotonic() >= deadline:
@@ -71,16 +71,16 @@ class Transport:
             self._stop_writing()
 
     def end(self, deadline: float) -> None:
-        """Have the child killed and wait until its supervisor has cleaned up."""
+        """Kill the child and wait until its supervisor has cleaned up."""
         self._pipes.end()
         while not self._supervisor_gone() and time.monotonic() < deadline:
             self._pump(memoryview(b""), deadline)
-            self._replies.clear()  # what it still sends, it sends to nobody
+            self._replies.clear()  # later replies are ignored
         self._selector.close()
         self._pipes.close()
 
     def _pump(self, pending: memoryview, deadline: float) -> memoryview:
-        """Wait until something can move, and move it; what is left to write comes back."""
+        """Wait until data can be moved, and move it. Returns what is left to write."""
         wait = max(0.0, min(deadline - time.monotonic(), _LONGEST_WAIT_S))
         for key, _ in self._selector.select(wait):
             if key.fd == self._pipes.requests:
@@ -102,7 +102,7 @@ class Transport:
             return pending[os.write(self._pipes.requests, pending[:_CHUNK]) :]
         except BlockingIOError:
             return pending
-        except OSError:  # nobody reads any more; the supervisor's status will say why
+        except OSError:  # the reader is gone; the supervisor's status will say why
             self._stop_writing()
             return pending
 
@@ -110,14 +110,14 @@ class Transport:
         if self._pipes.requests in self._selector.get_map():
             self._selector.unregister(self._pipes.requests)
 
-    def _answer(self) -> tuple[dict[str, Any], bytes] | None:
+    def _reply(self) -> tuple[dict[str, Any], bytes] | None:
         try:
-            answer = frames.take(self._replies, self._largest_reply)
+            reply = frames.take(self._replies, self._largest_reply)
         except frames.FrameError as error:
             raise NonsenseError(str(error)) from None
-        if answer is not None and self._replies:
-            raise NonsenseError("more than one answer came")
-        return answer
+        if reply is not None and self._replies:
+            raise NonsenseError("more than one reply arrived")
+        return reply
 
     def _supervisor_gone(self) -> bool:
         return self._pipes.status not in self._selector.get_map()

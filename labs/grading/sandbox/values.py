@@ -1,9 +1,9 @@
 """Values on the wire: plain data as a tagged JSON tree, tensors as safetensors.
 
-A tree node is a scalar as it stands, or an object with exactly one tag: `list`, `tuple`, `dict` (pairs), `number`
-(a non-finite float, as a string), `tensor` (its facts), `object` (the name of a type that is not data). So a
-submission's own dict can never be mistaken for a tag. What a tensor *was* (strides, aliasing, requires_grad)
-travels as facts beside its values.
+A tree node is a plain scalar, or an object with exactly one tag: `list`, `tuple`, `dict` (pairs), `number` (a
+non-finite float, as a string), `tensor` (its facts), `object` (the name of a type that is not data). So a submission's
+own dict can never be mistaken for a tag. The properties of a tensor (strides, aliasing, requires_grad) are sent as
+facts beside its values.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class ValueFormatError(Exception):
-    """A value cannot travel, or what came is not a value."""
+    """A value cannot be sent, or what arrived is not a value."""
 
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a tensor was where it was made; the copy that travelled is contiguous, on the CPU and without a graph."""
+    """A tensor's properties in the child. The copy that was sent is contiguous, on the CPU and without a graph."""
 
     stride: tuple[int, ...]
     requires_grad: bool
@@ -43,7 +43,7 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Stands for an object that is not data; it compares equal to nothing that a check expects."""
+    """A placeholder for an object that is not data. It equals nothing that a check expects."""
 
     type_name: str
 
@@ -52,15 +52,15 @@ class Opaque:
 
 
 def facts(tensor: torch.Tensor) -> TensorFacts:
-    """What the sandbox observed about a tensor that came from it. Raises ValueError for any other tensor."""
+    """The facts of a tensor that came from the sandbox. Raises ValueError for any other tensor."""
     found = getattr(tensor, "_observed_facts", None)
     if not isinstance(found, TensorFacts):
-        raise ValueError("This tensor did not come from the sandbox, so nothing is known about where it was made.")
+        raise ValueError("This tensor did not come from the sandbox, so it has no facts.")
     return found
 
 
 def encode(value: Any) -> tuple[Any, bytes]:
-    """A value as (tree, safetensors bytes). Raises ValueFormatError where it is too large or a tensor cannot travel."""
+    """A value as (tree, safetensors bytes). Raises ValueFormatError if it is too large or a tensor cannot be sent."""
     writer = _Writer()
     tree = writer.node(value, 0)
     return tree, safetensors.torch.save(writer.tensors) if writer.tensors else b""
@@ -74,10 +74,10 @@ def decode(tree: Any, payload: bytes) -> Any:
         value = reader.node(tree, 0)
     except ValueFormatError:
         raise
-    except Exception as error:  # whatever a forged payload makes of the parser, it is not a value
+    except Exception as error:  # a forged payload may make the parser raise anything
         raise ValueFormatError(f"not a value: {type(error).__name__}") from None
     if reader.used != set(tensors):
-        raise ValueFormatError("tensors came that the value does not mention")
+        raise ValueFormatError("tensors arrived that the value does not mention")
     return value
 
 
@@ -127,7 +127,7 @@ class _Writer:
                     copy = copy.as_subclass(torch.Tensor)
                 found = self._facts(value)
         except (RuntimeError, NotImplementedError, TypeError) as error:
-            raise ValueFormatError(f"a {value.layout} tensor on {value.device} cannot travel: {error}") from None
+            raise ValueFormatError(f"a {value.layout} tensor on {value.device} cannot be sent: {error}") from None
         name = str(len(self.tensors))
         if copy.dtype == torch.complex128:  # safetensors knows complex64 only
             self.tensors[name] = torch.view_as_real(copy).contiguous()
@@ -202,7 +202,7 @@ class _Reader:
 def _text(value: str) -> str:
     if len(value) > LONGEST_TEXT:
         raise ValueFormatError(f"a text of {len(value)} characters is too long to be a measurement")
-    return value.encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be printed
+    return value.encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be encoded
 
 
 def _integer(value: int) -> int:
@@ -220,4 +220,4 @@ def _key(key: Any) -> str | int:
         return _text(str(key))
     if isinstance(key, int) and not isinstance(key, bool):
         return _integer(int(key))
-    raise ValueFormatError(f"a dict key of type {type(key).__name__} cannot travel: use text or an integer")
+    raise ValueFormatError(f"a dict key of type {type(key).__name__} cannot be sent: use text or an integer")

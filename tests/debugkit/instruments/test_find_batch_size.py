@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import debugkit
 from debugkit.finding import NotExamined
 from debugkit.instruments.find_batch_size import run_until_out_of_memory, search
-from debugkit.observations.storage import BatchSizeTried
-from debugkit.subject import Subject
+from debugkit.measurements.memory_profile import BatchSizeTried
+from debugkit.setup import TrainingSetup
 
 
 @given(limit=st.integers(1, 5000), start=st.integers(1, 5000), largest=st.integers(1, 10_000))
@@ -80,7 +80,10 @@ def test_real_steps_stop_at_out_of_memory_and_everything_is_freed_and_put_back()
     optimizer.step()
     state, held, rng = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()), torch.get_rng_state()
     found = search(
-        lambda n: run_until_out_of_memory(Subject.of(model, torch.ones(n, 4), loss, optimizer), n), 100, 4096, None
+        lambda n: run_until_out_of_memory(TrainingSetup.of(model, torch.ones(n, 4), loss, optimizer), n),
+        100,
+        4096,
+        None,
     )
     assert found.batch_size == 37
     assert [one.batch_size for one in found.tried] == [100, 50, 25, 37, 43, 40, 38]

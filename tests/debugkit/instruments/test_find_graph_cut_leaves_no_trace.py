@@ -13,9 +13,9 @@ from torch.overrides import _get_current_function_mode_stack
 
 import debugkit
 from debugkit.finding import NotExamined
-from debugkit.probes.autograd_graph import AutogradGraphProbe, count_graph_nodes
-from debugkit.probes.detachments import DetachmentProbe
-from debugkit.subject import Subject
+from debugkit.measurements.autograd_graph.measure import AutogradGraphProbe, count_graph_nodes
+from debugkit.measurements.graph_cut.gradient_stops import DetachmentProbe
+from debugkit.setup import TrainingSetup
 
 
 class Net(nn.Module):
@@ -112,12 +112,12 @@ def test_a_running_total_shows_its_past_graphs_as_nodes() -> None:
 
 
 def test_probes_let_go_of_hooks_and_modes_after_an_exception() -> None:
-    subject = Subject.of(Net())
-    graph = AutogradGraphProbe(subject)
-    subject.model.fail = True  # type: ignore[assignment]
-    with pytest.raises(RuntimeError, match="planted"), graph, DetachmentProbe(subject):
-        subject.model(torch.randn(3, 4))
-    assert hooks_of(subject.model) == 0
+    setup = TrainingSetup.of(Net())
+    graph = AutogradGraphProbe(setup)
+    setup.model.fail = True  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="planted"), graph, DetachmentProbe(setup):
+        setup.model(torch.randn(3, 4))
+    assert hooks_of(setup.model) == 0
     assert graph.outputs == []
     assert _get_current_function_mode_stack() == []
     with pytest.raises(NotExamined):

@@ -44,12 +44,12 @@ def test_mixtrals_unrouted_experts_are_not_cut(tiny_mixtral) -> None:
     assert not debugkit.find_graph_cut(*tiny_mixtral)
 
 
-def test_check_can_run_it_as_an_experiment(tiny_vla) -> None:
-    from debugkit.experiments import EXPERIMENTS
-    from debugkit.experiments.graph_cut import cut_the_graph_open
-    from debugkit.observations.graph_cut import GraphCut
-    from debugkit.subject import Subject
+def test_check_can_run_it_as_a_measurement(tiny_vla) -> None:
+    from debugkit.measurements.graph_cut import GraphCut
+    from debugkit.measurements.graph_cut.measure import find_cuts
+    from debugkit.observation import measurement_of
+    from debugkit.setup import TrainingSetup
 
     model, batch = tiny_vla(lambda v: v.detach())
-    assert EXPERIMENTS[GraphCut].run is cut_the_graph_open
-    assert cut_the_graph_open(Subject.of(model, batch)).parameters
+    assert measurement_of(GraphCut).load() is find_cuts
+    assert find_cuts(TrainingSetup.of(model, batch)).parameters

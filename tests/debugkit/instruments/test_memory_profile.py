@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import debugkit
 from debugkit.finding import NotExamined
-from debugkit.probes.storage import StorageCounter
+from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 
 B, D = 64, 256
 F32 = 4

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import debugkit
 from debugkit.finding import NotExamined
-from debugkit.observations.overfit import Overfit, sparkline
+from debugkit.instruments.overfit_result import Overfit, sparkline
 
 
 def net(dropout: float = 0.0) -> nn.Sequential:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import linecache
 import os
 import time
@@ -12,15 +13,17 @@ from typing import Any
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 import debugkit
-from debugkit.experiments.second_device import _on_a_real_device
+from child_processes import HANG_S
 from debugkit.finding import NotExamined, SourceLine
-from debugkit.instruments.disposable_child import ChildFailed, in_child
-from debugkit.subject import Subject
+from debugkit.measurements.second_device.disposable_child import ChildFailed, in_child
+from debugkit.measurements.second_device.measure import _on_a_real_device
+from debugkit.setup import TrainingSetup
 
 GLOBAL_TABLE = torch.ones(4)
 
@@ -203,14 +206,14 @@ def test_a_step_that_fails_on_the_cpu_is_a_sentence() -> None:
 def test_a_child_that_aborts_hangs_or_raises_is_a_sentence(capfd: pytest.CaptureFixture[str]) -> None:
     before = children()
     with pytest.raises(ChildFailed, match="was ended by SIGABRT"):
-        in_child(os.abort, seconds=20)
+        in_child(os.abort, seconds=HANG_S)
     with pytest.raises(ChildFailed, match="was ended by SIGSEGV"):
-        in_child(lambda: ctypes.string_at(0), seconds=20)
+        in_child(lambda: ctypes.string_at(0), seconds=HANG_S)
     with pytest.raises(ChildFailed, match=r"did not end within 0.2 s"):
         in_child(lambda: time.sleep(60), seconds=0.2)
     with pytest.raises(ChildFailed, match="ValueError: no"):
-        in_child(lambda: next(raising()), seconds=20)
-    assert in_child(lambda: {"a": [1, None]}, seconds=20) == {"a": [1, None]}
+        in_child(lambda: next(raising()), seconds=HANG_S)
+    assert in_child(lambda: {"a": [1, None]}, seconds=HANG_S) == {"a": [1, None]}
     assert capfd.readouterr() == ("", "")
     assert children() <= before  # none left, not even unreaped; what an earlier test of this process keeps is not ours
 
@@ -218,6 +221,22 @@ def test_a_child_that_aborts_hangs_or_raises_is_a_sentence(capfd: pytest.Capture
 def children() -> set[int]:
     """The processes, zombies included, whose parent is this one."""
     return {child.pid for child in psutil.Process().children()}
+
+
+def test_a_child_does_not_free_what_the_caller_has_left_to_the_garbage_collector() -> None:
+    """A process group has threads. They are not in the child, which would wait for them until its time is up."""
+    gc.collect()
+    gc.disable()
+    try:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        cycle: list[Any] = [dist.distributed_c10d._get_default_group()]
+        cycle.append(cycle)
+        dist.destroy_process_group()
+        del cycle
+        assert in_child(lambda: gc.collect() >= 0, seconds=HANG_S)
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 class Fails(torch.autograd.Function):
@@ -233,7 +252,7 @@ class Fails(torch.autograd.Function):
 def test_a_device_that_is_there_is_used_and_left_clean() -> None:
     """The meta device stands in for a GPU: it refuses to add a CPU tensor, too."""
     model = Model(lambda m, x: Fails.apply(m.a(x) + m.table + torch.ones(4)))
-    found = _on_a_real_device(Subject.of(model, torch.randn(3, 4), loss), torch.device("meta"))
+    found = _on_a_real_device(TrainingSetup.of(model, torch.randn(3, 4), loss), torch.device("meta"))
     assert [(stray.operation, stray.attribute) for stray in found.strays] == [("add", "table"), ("add", None)]
     assert text(found.strays[1].created).startswith("model = Model(")
     assert found.forward

@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 
 from debugkit.integrations.accelerate import watch
-from debugkit.watch import Run
+from debugkit.watched_run import Run
 
 Attached = Callable[[nn.Module], int]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
+from child_processes import run
 from debugkit.integrations.hydra import check_config, provenance, track_reads
 from debugkit.integrations.hydra_provenance import flatten
 from debugkit.integrations.hydra_reads import reads_of
@@ -109,12 +109,12 @@ def test_composing_again_leaves_hydras_global_state_alone(conf: Path) -> None:
 def test_printed_it_is_a_table_of_the_leaves(conf: Path) -> None:
     lines = str(provenance(conf, "config", ["train=large"])).splitlines()
     [line] = [line for line in lines if line.startswith("train.batch_size")]
-    expected = "train.batch_size 256 train/large.yaml:5 beats 16 (train/base.yaml:1), 64 (config.yaml:8)"
+    expected = "train.batch_size 256 train/large.yaml:5 overrides 16 (train/base.yaml:1), 64 (config.yaml:8)"
     assert " ".join(line.split()) == expected
 
 
 def test_unknown_key_names_the_near_ones(conf: Path) -> None:
-    with pytest.raises(KeyError, match=r"There is: train\.batch_size"):
+    with pytest.raises(KeyError, match=r"Leaves with the same last part: train\.batch_size"):
         provenance(conf, "config").of("batch_size")
 
 
@@ -216,9 +216,7 @@ main()
 
 def _job(folder: Path, *arguments: str) -> dict[str, Any]:
     (folder / "train.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "train.py", *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
+    done = run([sys.executable, "train.py", *arguments], cwd=folder, check=True)
     document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return document
 
@@ -239,7 +237,7 @@ def test_two_lines_in_a_hydra_job_are_enough(conf: Path) -> None:
 def test_a_job_started_as_a_module_knows_its_configs(conf: Path) -> None:
     (conf.parent / "program.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "program", "seed=1"]
-    done = subprocess.run(command, cwd=conf.parent, capture_output=True, text=True, check=True)
+    done = run(command, cwd=conf.parent, check=True)
     findings = json.loads(done.stdout.splitlines()[-1])["findings"]
     [beaten] = [finding for finding in findings if finding["code"] == "DK901"]
     assert beaten["location"]["file"] == str(conf / "train" / "base.yaml")
@@ -247,10 +245,10 @@ def test_a_job_started_as_a_module_knows_its_configs(conf: Path) -> None:
 
 def test_without_hydra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['hydra'] = None\nimport debugkit.integrations.hydra"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run([sys.executable, "-c", code])
     assert "needs hydra-core, which is not installed: pip install hydra-core" in done.stderr
 
 
 def test_debugkit_itself_does_not_import_hydra() -> None:
-    code = "import sys, debugkit, debugkit.registry as r; r.all_rules(); assert 'hydra' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import sys, debugkit, debugkit.rule as r; r.all_rules(); assert 'hydra' not in sys.modules"
+    run([sys.executable, "-c", code], check=True)

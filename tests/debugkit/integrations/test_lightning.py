@@ -197,13 +197,13 @@ def test_nothing_stays_after_an_exception_of_the_module(attached: Attached) -> N
 
 @pytest.mark.parametrize("options", [{"max_steps": 6}, {"fast_dev_run": True}], ids=str)
 def test_a_loss_that_is_not_returned_is_the_one_cause(options: dict[str, Any]) -> None:
-    heard: list[str] = []
-    callback = DebugkitCallback(lambda finding: heard.append(finding.code))
+    found: list[str] = []
+    callback = DebugkitCallback(on_finding=lambda finding: found.append(finding.code))
     fit(Forgets(), callback, **options)
     [cause] = callback.report.causes
     assert cause.code == "DK906"
     assert cause.location.file == __file__
-    assert "DK906" in heard
+    assert "DK906" in found
 
 
 def test_a_detached_loss_is_named_although_the_fit_died_of_it(attached: Attached) -> None:

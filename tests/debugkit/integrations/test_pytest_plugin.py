@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from child_processes import run
 from debugkit.integrations.pytest_plugin import assert_gradients_reach, assert_overfits, assert_silent
 
 ROOT = Path(__file__).parents[3]
@@ -75,7 +76,7 @@ def test_a_policy_that_cannot_learn_fails_with_its_suspects(batch: dict[str, tor
     with pytest.raises(AssertionError) as failed:
         assert_overfits(Policy(stuck=True), batch, steps=40)
     text = str(failed.value)
-    assert "Policy does not learn one batch by heart: wanted 0.1 of the loss at the start, got 0." in text
+    assert "Policy does not overfit one batch: expected 0.1 of the initial loss, got 0." in text
     assert "learning rate too low" in text
 
 
@@ -125,9 +126,7 @@ def run_pytest(folder: Path, *arguments: str, path: Path | None = None) -> subpr
     environment.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest"]
     command += ["-p", "no:debugkit"]  # the one that this environment has installed
-    return subprocess.run(
-        [*command, "-W", "error", "-q", *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    return run([*command, "-W", "error", "-q", *arguments], cwd=folder, env=environment)
 
 
 def test_installed_it_offers_its_fixtures_and_warnings_stay_errors(tmp_path: Path) -> None:
@@ -159,7 +158,12 @@ def test_loading_the_plugin_imports_no_torch_and_next_to_nothing_of_debugkit() -
         f"import json, sys, pytest; before = set(sys.modules)\nimport {PLUGIN}\n"
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", program], check=True)
     loaded = set(json.loads(done.stdout))
     assert "torch" not in loaded
-    assert {name for name in loaded if name.startswith("debugkit")} == {"debugkit", "debugkit.integrations", PLUGIN}
+    assert {name for name in loaded if name.startswith("debugkit")} == {
+        "debugkit",
+        "debugkit.integrations",
+        "debugkit.version",
+        PLUGIN,
+    }

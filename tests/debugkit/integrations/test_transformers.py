@@ -17,7 +17,7 @@ from transformers.trainer_utils import RemoveColumnsCollator
 
 from debugkit import DebugkitError
 from debugkit.integrations.transformers import DebugkitCallback, _with_all_columns, check_trainer
-from debugkit.registry import UnknownCodeError
+from debugkit.rule import UnknownCodeError
 
 Attached = Callable[[nn.Module], int]
 
@@ -148,9 +148,11 @@ def test_a_faulty_run_is_found_at_its_line_and_can_be_stopped(tmp_path: Path, at
 
 
 def test_findings_go_to_a_function(tmp_path: Path) -> None:
-    heard: list[str] = []
-    trainer_of(NormOfTheState(), tmp_path, DebugkitCallback(lambda finding: heard.append(finding.code))).train()
-    assert "DK202" in heard
+    found: list[str] = []
+    trainer_of(
+        NormOfTheState(), tmp_path, DebugkitCallback(on_finding=lambda finding: found.append(finding.code))
+    ).train()
+    assert "DK202" in found
 
 
 def test_an_overflow_is_logged_with_the_frames_before_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding
-from debugkit.observations.action_lag import ActionLag
-from debugkit.observations.action_tokens import ActionTokenisers, ActionTokens, TokenisedDimension
-from debugkit.observations.episode_memory import EpisodeMemory
-from debugkit.observations.normaliser_statistics import NormalisedValues, Normalisers, NormaliserStatistics
-from debugkit.observations.prepared_frames import PreparedEntry, PreparedFrames
-from debugkit.observations.privileged_inputs import PrivilegedInput, PrivilegedInputs
-from debugkit.registry import Context, find_rule
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk402_normaliser_degenerate import NormalisedValues, Normalisers, NormaliserStatistics
+from debugkit.rules.dk403_action_lag import ActionLag
+from debugkit.rules.dk404_privileged_input import PrivilegedInput, PrivilegedInputs
+from debugkit.rules.dk405_action_token_round_trip import ActionTokenisers, ActionTokens, TokenisedDimension
+from debugkit.rules.dk406_policy_remembers_last_episode import EpisodeMemory
+from debugkit.rules.dk407_train_serve_skew import PreparedEntry, PreparedFrames
 
 FLOOR = 1e-5
 LAGS = tuple(range(-5, 6))

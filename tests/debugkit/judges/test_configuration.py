@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined
-from debugkit.observations.config_composition import Chooser, ConfigComposition, ConfigLeaf, Setting, reads_as
-from debugkit.observations.config_reads import ConfigReads
-from debugkit.observations.config_values import ConfigValue, ConfigValues
-from debugkit.observations.output_directories import OutputDirectories, OutputPlace
-from debugkit.registry import Context, find_rule
+from debugkit.measurements.config_composition import Chooser, ConfigComposition, ConfigLeaf, Setting, reads_as
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk902_config_key_never_read import ConfigReads
+from debugkit.rules.dk903_config_type import ConfigValue, ConfigValues
+from debugkit.rules.dk904_output_directories_split import OutputDirectories, OutputPlace
 
 CHOOSERS: tuple[Chooser, ...] = ("a defaults list", "the main config", "the command line")
 RUN = "/runs/2026-03-01/12-00-00"
@@ -85,7 +85,7 @@ def test_every_unread_leaf_is_in_exactly_one_finding(leaves: list[str], read: li
     assert sorted(told) == sorted(set(leaves) - set(read))
 
 
-@pytest.mark.parametrize(("converted", "why"), [(True, "turned into plain data"), (False, "was not read yet")])
+@pytest.mark.parametrize(("converted", "why"), [(True, "converted to plain data"), (False, "has not been read yet")])
 def test_where_nothing_was_read_nothing_can_be_said(converted: bool, why: str) -> None:
     with pytest.raises(NotExamined, match=why):
         judged("DK902", ConfigReads(("a",), frozenset(), (), converted), None)
@@ -142,7 +142,7 @@ def kept(path: str, declared: bool = True) -> OutputDirectories:
         ("/runs", False, None),
         ("/scratch", False, "info"),
         ("checkpoints", True, "warning"),
-        ("checkpoints/12-00-00", True, "warning"),  # of this run, and still relative to whoever asks
+        ("checkpoints/12-00-00", True, "warning"),  # of this run, and still relative to the current folder
     ],
 )
 def test_what_belongs_to_a_run(path: str, declared: bool, severity: str | None) -> None:

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined
-from debugkit.observations.cached_generation import CachedGeneration
-from debugkit.observations.classification_losses import ClassificationLoss, ClassificationLosses
-from debugkit.observations.data_overlap import DataOverlap, DataOverlaps
-from debugkit.observations.image_inputs import ImageInput, ImageInputs
-from debugkit.observations.label_alignment import FutureTokens, LabelAlignment
-from debugkit.observations.label_information import LabelInformation
-from debugkit.observations.modalities import ModalityEffect, ModalityEffects
-from debugkit.observations.nonfinite_inputs import NonfiniteInput, NonfiniteInputs
-from debugkit.observations.padded_actions import PaddedActions
-from debugkit.observations.padding import Movement, PaddingReaction
-from debugkit.observations.targets import Targets, TargetValues
-from debugkit.observations.training_history import TrainingHistory
-from debugkit.registry import Context, find_rule
+from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses
+from debugkit.measurements.image_inputs import ImageInput, ImageInputs
+from debugkit.measurements.label_alignment import FutureTokens, LabelAlignment
+from debugkit.measurements.padding import Movement, PaddingReaction
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk306_input_ignored import ModalityEffect, ModalityEffects
+from debugkit.rules.dk307_no_targets import Targets, TargetValues
+from debugkit.rules.dk309_padded_targets_counted import PaddedActions
+from debugkit.rules.dk310_uninformative_labels import LabelInformation
+from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverlaps
+from debugkit.rules.dk312_initial_loss import TrainingHistory
+from debugkit.rules.dk313_nonfinite_input import NonfiniteInput, NonfiniteInputs
+from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration
 
 FLOOR = 1e-5
 
@@ -187,7 +187,7 @@ def test_initial_loss_says_nothing_about_trained_weights() -> None:
     losses = ClassificationLosses((call(mean=50.0),))
     with pytest.raises(NotExamined, match="the optimizer has taken steps"):
         judged("DK312", losses, TrainingHistory("the optimizer has taken steps"))
-    with pytest.raises(NotExamined, match="as declared"):
+    with pytest.raises(NotExamined, match="declared as loaded"):
         judged("DK312", losses, TrainingHistory(None), declare=Declare(pretrained=True))
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined, Severity, SourceLine
-from debugkit.observations.collectives import Collective, CollectiveRecord, RankRecord
-from debugkit.observations.rank_digests import Divergence, RankDigests
-from debugkit.observations.sampler_partition import Coverage, SamplerPartition, SamplerPartitions
-from debugkit.observations.wrapper_use import Bypass, WrapperUse, WrapperUses
-from debugkit.probes.rank_digests import first_divergence
-from debugkit.registry import Context, Mode, find_rule
+from debugkit.measurements.wrapper_use import Bypass, WrapperUse, WrapperUses
+from debugkit.rule import Context, Mode, find_rule
+from debugkit.rules.dk802_ranks_diverge import Divergence, RankDigests
+from debugkit.rules.dk802_ranks_diverge.measure import first_divergence
+from debugkit.rules.dk804_collective_mismatch import Collective, CollectiveRecord, RankRecord
+from debugkit.rules.dk805_sampler_partition import Coverage, SamplerPartition, SamplerPartitions
 
 RULES = {code: find_rule(code) for code in ("DK801", "DK802", "DK803", "DK804", "DK805")}
 
@@ -80,7 +80,7 @@ def test_ranks_that_nothing_wraps_may_train_models_of_their_own(wrapped: bool, s
     first = Divergence(2, "head.weight", 1, 9, ((0, 2), (1,)))
     (finding,) = judged("DK802", RankDigests(0, 3, wrapped, 3, first))
     assert finding.severity is severity
-    assert "ranks 0, 2 and rank 1 differ" in finding.message
+    assert "differs between ranks 0, 2 and rank 1" in finding.message
     assert finding.location.step == 2
 
 
@@ -106,22 +106,25 @@ WAITS = RankRecord(0, "running", (call(0), call(1, done=False)), SourceLine("/a/
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "expected"),
     [
-        (RankRecord(1, "silent"), "rank 1 has left no word"),
+        (RankRecord(1, "silent"), "rank 1 has published no record"),
         (
             RankRecord(1, "running", (call(0),), SourceLine("/a/save.py", 3)),
-            "rank 1 never came and stands at save.py:3",
+            "rank 1 never made this call and is at save.py:3",
         ),
-        (RankRecord(1, "ended", (call(0),)), "rank 1 never came and has left the loop"),
-        (RankRecord(1, "raised", (call(0),), None, "ValueError: x"), "never came and raised ValueError: x"),
-        (RankRecord(1, "raised", (call(0), call(1)), None, "ValueError: x"), "is past it and raised ValueError: x"),
+        (RankRecord(1, "ended", (call(0),)), "rank 1 never made this call and has left the loop"),
+        (RankRecord(1, "raised", (call(0),), None, "ValueError: x"), "never made this call and raised ValueError: x"),
+        (
+            RankRecord(1, "raised", (call(0), call(1)), None, "ValueError: x"),
+            "has finished this call and raised ValueError: x",
+        ),
     ],
 )
-def test_the_missing_rank_is_named_with_the_place_where_it_stands(other: RankRecord, said: str) -> None:
+def test_the_missing_rank_is_named_with_its_line(other: RankRecord, expected: str) -> None:
     (finding,) = judged("DK804", record(WAITS, other))
     assert "Rank 0 waits in collective 1, all_reduce of float32 [3] at train.py:11" in finding.message
-    assert said in finding.message
+    assert expected in finding.message
     assert finding.evidence["missing"] == [1]
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Certainty, Finding, Severity
-from debugkit.observations.dropped_columns import DroppedColumns, NeededColumn
-from debugkit.observations.step_returns import StepReturns
-from debugkit.registry import Context, Mode, find_rule
+from debugkit.rule import Context, Mode, find_rule
+from debugkit.rules.dk905_batch_columns_dropped import DroppedColumns, NeededColumn
+from debugkit.rules.dk906_step_returns_no_loss import StepReturns
 
 counts = st.integers(1, 500)
 RULES = {code: find_rule(code) for code in ("DK905", "DK906")}  # the first search loads every rule
@@ -63,4 +63,4 @@ def test_a_single_detached_loss_is_proof(calls: int, data: st.DataObject) -> Non
     detached = data.draw(st.integers(1, calls))
     (finding,) = judged("DK906", StepReturns(calls, calls - detached, detached, "a float", None, ended=False))
     assert finding.severity is Severity.ERROR
-    assert f"in {detached} of {calls} calls" in finding.message
+    assert f"in {detached} of {calls} call" in finding.message

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined, Severity
-from debugkit.observations.autograd_graph import AutogradGraph
-from debugkit.observations.checkpoint_match import CheckpointMatch
-from debugkit.observations.custom_functions import CustomFunction, CustomFunctions
-from debugkit.observations.depth import decades_per_layer
-from debugkit.observations.gradient_check import GradientTest
-from debugkit.observations.gradient_flow import DeadLayer, GradientFlow, Stack, ZeroGradient
-from debugkit.observations.graph_cut import GraphCut
-from debugkit.observations.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
-from debugkit.observations.trainable_set import TrainableSet
-from debugkit.registry import Context, Mode, find_rule
+from debugkit.measurements.autograd_graph import AutogradGraph
+from debugkit.measurements.gradient_check import GradientTest
+from debugkit.measurements.gradient_flow import DeadLayer, GradientFlow, Stack, ZeroGradient
+from debugkit.measurements.gradient_flow.depth import decades_per_layer
+from debugkit.measurements.graph_cut import GraphCut
+from debugkit.measurements.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
+from debugkit.rule import Context, Mode, find_rule
+from debugkit.rules.dk108_wrong_custom_backward import CustomFunction, CustomFunctions
+from debugkit.rules.dk113_trainable_set_differs import TrainableSet
+from debugkit.rules.dk114_checkpoint_not_loaded import CheckpointMatch
 
 shapes = st.sampled_from([(4,), (4, 2), (8, 4)])
 sizes = st.floats(1e-6, 1e6)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined, Severity, SourceLine
-from debugkit.observations.accumulated_gradient import AccumulatedGradient
-from debugkit.observations.optimizer_events import EventKind, GradientUse, LoopEvent, OptimizerEvents
-from debugkit.observations.randomness_in_eval import EvalDropout, RandomnessInEval
-from debugkit.observations.short_training import LearningRates, LearningRateTrial, OneBatchTraining, RateTrial
-from debugkit.observations.training_mode import ModeAtStep, TrainingModes
-from debugkit.registry import Context, find_rule
+from debugkit.loop.optimizer_events import EventKind, GradientUse, LoopEvent, OptimizerEvents
+from debugkit.loop.training_modes import ModeAtStep, TrainingModes
+from debugkit.measurements.short_training import LearningRates, LearningRateTrial, OneBatchTraining, RateTrial
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk506_random_in_eval import EvalDropout, RandomnessInEval
+from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient
 
 LETTERS: dict[str, EventKind] = {
     "b": "backward",
@@ -163,7 +163,7 @@ def test_a_rate_is_blamed_only_where_another_one_does_better(
 
 
 def test_a_rate_that_was_not_tried_is_said_so() -> None:
-    with pytest.raises(NotExamined, match="was not tried"):
+    with pytest.raises(NotExamined, match="no training step was tried"):
         judged("DK509", LearningRates((0.1,), False), None)
 
 

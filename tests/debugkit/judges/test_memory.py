@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, Severity
-from debugkit.observations.memory_demand import MemoryDemand
-from debugkit.observations.memory_samples import MemorySamples
-from debugkit.observations.retained_graphs import Holder, RetainedGraphs
-from debugkit.observations.storage import MemoryProfile, ModuleBytes, Peak
-from debugkit.observations.untrained_forwards import EvaluationGraphs, UntrainedForwards
-from debugkit.registry import Context, find_rule
-from debugkit.rules.dk602_memory_slope import theil_sen, trend_by_chance
+from debugkit.measurements.memory_profile import MemoryProfile, ModuleBytes, Peak
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk601_retained_graph import Holder, RetainedGraphs
+from debugkit.rules.dk602_memory_slope import MemorySamples, theil_sen, trend_by_chance
+from debugkit.rules.dk603_graph_in_validation import EvaluationGraphs, UntrainedForwards
+from debugkit.rules.dk604_memory_budget import MemoryDemand
 
 KIB, MIB = 2**10, 2**20
 

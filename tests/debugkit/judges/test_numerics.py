@@ -8,20 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debugkit.finding import Finding, Severity
-from debugkit.observations.autocast_use import AutocastRegion, AutocastUse, Product
-from debugkit.observations.dtype_peaks import DtypePeaks, TensorPeak
-from debugkit.observations.grad_scaler import ScalerUse
-from debugkit.observations.gradient_history import GradientHistory, OptimizerNorms, TotalNorm
-from debugkit.observations.half_gradients import (
-    HalfGradient,
-    HalfGradients,
-    HalfStep,
-    RescaledGradient,
-    RescaledGradients,
-)
-from debugkit.observations.losses import Loss, Losses
-from debugkit.observations.parameter_updates import ParameterHistory, ParameterUpdates, Update
-from debugkit.registry import Context, Mode, find_rule
+from debugkit.loop.losses import Loss, Losses
+from debugkit.loop.scaler_use import ScalerUse
+from debugkit.measurements.parameter_updates import ParameterHistory, ParameterUpdates, Update
+from debugkit.rule import Context, Mode, find_rule
+from debugkit.rules.dk203_near_overflow import DtypePeaks, TensorPeak
+from debugkit.rules.dk205_gradient_spike import GradientHistory, OptimizerNorms, TotalNorm
+from debugkit.rules.dk208_mixed_precision_inactive import AutocastRegion, AutocastUse, Product
+from debugkit.rules.dk209_underflow import HalfGradient, HalfGradients, HalfStep, RescaledGradient, RescaledGradients
 
 settings.register_profile("untimed", deadline=None)  # the first example loads every rule, on whatever machine
 settings.load_profile("untimed")

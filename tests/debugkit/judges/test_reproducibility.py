@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined, Severity
-from debugkit.observations.epoch_orders import EpochOrder, EpochOrders, RepeatedEpoch, TrainedEpochs
-from debugkit.observations.repeated_step import Divergence, RepeatedStep
-from debugkit.observations.resumed_step import ResumedStep, UnsavedState
-from debugkit.observations.worker_randomness import WorkerRandomness, WorkersRandomness
-from debugkit.registry import Context, find_rule
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk701_nondeterministic_step import Divergence, RepeatedStep
+from debugkit.rules.dk702_worker_randomness_repeats import WorkerRandomness, WorkersRandomness
+from debugkit.rules.dk703_epoch_order_repeats import EpochOrder, EpochOrders, RepeatedEpoch, TrainedEpochs
+from debugkit.rules.dk704_resume_differs import ResumedStep, UnsavedState
 
 
 def judged(code: str, *seen: object) -> list[Finding]:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined, Severity, SourceLine
-from debugkit.observations.branch_effects import BranchEffect, BranchEffects
-from debugkit.observations.index_ranges import IndexRange, IndexRanges
-from debugkit.observations.placeholders import Merge, Placeholders
-from debugkit.observations.second_device import SecondDevice, StrayTensor
-from debugkit.observations.shapes import ShapeFailure, ShapeTrace, TensorShape
-from debugkit.observations.stray_attributes import StrayAttribute, StrayAttributes
-from debugkit.registry import Context, find_rule
+from debugkit.measurements.second_device import SecondDevice, StrayTensor
+from debugkit.measurements.shapes import ShapeFailure, ShapeTrace, TensorShape
+from debugkit.rule import Context, find_rule
+from debugkit.rules.dk005_stray_tensor_attribute import StrayAttribute, StrayAttributes
+from debugkit.rules.dk006_index_out_of_range import IndexRange, IndexRanges
+from debugkit.rules.dk007_placeholder_count import Merge, Placeholders
+from debugkit.rules.dk008_branch_without_effect import BranchEffect, BranchEffects
 
 
 def judged(code: str, *seen: object) -> list[Finding]:
@@ -75,14 +75,14 @@ def test_a_shape_mismatch_names_both_sizes_the_maker_and_the_config_field() -> N
         MESSAGES[0][0], expected=8, received=4, producer="vision", fields_that_fit_received=("config.width",)
     )
     (finding,) = judged("DK001", trace)
-    assert "takes 8 and receives 4" in finding.message
+    assert "expects size 8 but receives 4" in finding.message
     assert "made by `vision`" in finding.message
     assert "config.width" in finding.fix
 
 
 def test_a_dtype_mismatch_says_which_cast_is_missing() -> None:
     (finding,) = judged("DK004", failing(MESSAGES[8][0], parameter_dtype="float32", producer="trunk"))
-    assert "holds float32 weights and receives bfloat16, made by `trunk`" in finding.message
+    assert "has float32 weights but receives bfloat16, made by `trunk`" in finding.message
     assert "float32" in finding.fix
 
 

@@ -1,4 +1,4 @@
-"""What the monitor hears of a loop: every event, once, in order, whatever name it was imported under."""
+"""The events that the monitor receives from a loop: every one, once, in order, whatever name it was imported under."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.nn.utils import clip_grad_norm_ as clip_imported_by_name  # before an
 import debugkit
 from debugkit.declare import Declare
 from debugkit.finding import SourceLine
-from debugkit.observations.grad_scaler import ScalerUse
-from debugkit.observations.losses import Losses
-from debugkit.observations.optimizer_events import GradientUse, OptimizerEvents
-from debugkit.observations.training_mode import TrainingModes
-from debugkit.registry import Context, find_rule
+from debugkit.loop.losses import Losses
+from debugkit.loop.optimizer_events import GradientUse, OptimizerEvents
+from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.training_modes import TrainingModes
+from debugkit.rule import Context, find_rule
 
 
 def record(loop: loops.Loop, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> debugkit.watch:

@@ -133,7 +133,7 @@ def test_gradient_table_tells_none_zero_frozen_and_nonfinite_apart() -> None:
 def test_snapshot_on_failure_keeps_the_failing_step(tmp_path: Path) -> None:
     model = faulty_models.Distance()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with debugkit.snapshot_on_failure(model, optimizer, tmp_path) as run:
+    with debugkit.snapshot_on_failure(model, optimizer, folder=tmp_path) as run:
         model(torch.randn(4, 3)).sum().backward()
         optimizer.step()
     assert [path.name for path in run.snapshots] == ["step000000-dk202"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ import pytest
 import torch
 from torch import nn
 
+import child_processes
 import debugkit
-from debugkit.monitor.portable import NotPortable, decode, encode, load_tensors, save_tensors
-from debugkit.monitor.snapshot import SnapshotWriter
 from debugkit.replay import SnapshotError, repeat, replay
+from debugkit.step_replay.portable import NotPortable, decode, encode, load_tensors, save_tensors
+from debugkit.step_replay.snapshot import SnapshotWriter
 
 HERE = Path(__file__).parent
 
@@ -42,7 +42,7 @@ def test_another_process_repeats_a_gradient_fault_and_names_the_same_operation(t
     )
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     command = [sys.executable, "-c", program, str(run.snapshots[0])]
-    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    printed = child_processes.run(command, env=environment, check=True).stdout
     assert printed.startswith("True SqrtBackward0 made Inf from finite input")
     assert (
         run.report.findings[0].message in printed.replace("0 of 0 gradients", "6 of 6 gradients") or "sqrt()" in printed
@@ -106,7 +106,7 @@ def test_a_snapshot_that_cannot_be_written_is_one_warning_and_leaves_nothing(
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("debugkit.monitor.snapshot.save_tensors", full)
+    monkeypatch.setattr("debugkit.step_replay.snapshot.save_tensors", full)
     run = break_a_run(tmp_path, faulty_models.Distance(), steps=1)
     assert run.snapshots == ()
     assert list(tmp_path.iterdir()) == []
@@ -131,9 +131,9 @@ def test_an_exception_of_the_loop_is_kept_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "build", "sentence"),
     [
-        (lambda folder: (folder / "snapshot.json").unlink(), None, "is no snapshot"),
+        (lambda folder: (folder / "snapshot.json").unlink(), None, "is not a snapshot"),
         (lambda folder: (folder / "snapshot.json").write_text("{"), None, "is damaged"),
-        (lambda folder: (folder / "snapshot.json").write_text('{"schema": 9}'), None, "does not know"),
+        (lambda folder: (folder / "snapshot.json").write_text('{"schema": 9}'), None, "does not support"),
         (lambda folder: (folder / "snapshot.json").write_text('{"schema": 1}'), None, "is damaged"),
         (lambda folder: None, "faulty_models:build_wrong", "must return a model"),
         (lambda folder: None, "faulty_models:missing", "cannot be imported"),

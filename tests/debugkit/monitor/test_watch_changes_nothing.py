@@ -268,12 +268,12 @@ def test_a_failure_of_the_tool_itself_is_a_warning_and_not_the_loops(
     def fail(*_: object) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr("debugkit.monitor.monitor.forward_origin", fail)
+    monkeypatch.setattr("debugkit.loop.step_reader.forward_origin", fail)
     with debugkit.watch(model, optimizers, select="DK2") as run:
         assert len(loops.plain(model, optimizers)) == 6
         assert "planted" in run.monitor.failed
     assert [record.getMessage() for record in caplog.records].count(
-        "Observing step 0 raised RuntimeError: planted. The loop goes on."
+        "Observing step 0 raised RuntimeError: planted. The loop continues."
     ) == 1
     assert torch._C._len_torch_function_stack() == 0
 

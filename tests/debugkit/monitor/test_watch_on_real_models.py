@@ -12,7 +12,7 @@ import training_loops as loops
 from torch import nn
 
 import debugkit
-from debugkit.observations.nonfinite import NonfiniteOrigin
+from debugkit.step_replay.nonfinite import NonfiniteOrigin
 
 transformers = pytest.importorskip("transformers")
 Step = Callable[[], torch.Tensor]

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import debugkit
-from debugkit.monitor.probe_stations import ProbeStations
-from debugkit.observations.gradients import GradientNorms
-from debugkit.probes import FIRST_STEPS, SAMPLED_EVERY, Probe
-from debugkit.probes.gradient_history import GradientHistoryProbe
-from debugkit.subject import Subject
+from debugkit.gradient_norms import GradientNorms
+from debugkit.loop.probe_runner import ProbeRunner
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, Probe
+from debugkit.rules.dk205_gradient_spike.measure import GradientHistoryProbe
+from debugkit.setup import TrainingSetup
 
 
 class Blocks(nn.Module):
@@ -39,8 +39,8 @@ class Attendance(Probe[int]):
     yields = int
     watch_every = SAMPLED_EVERY
 
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
         self.ended: list[int] = []
         self.attached = 0
 
@@ -100,7 +100,7 @@ def test_later_steps_carry_one_pair_of_hooks_except_where_probes_sample() -> Non
 @pytest.mark.parametrize("step", [3, FIRST_STEPS + 2], ids=["first-steps", "between-samples"])
 def test_a_nan_is_placed_in_its_module_before_the_weights_change(step: int) -> None:
     model, optimizer = made()
-    run = debugkit.watch(model, optimizer, "raise")
+    run = debugkit.watch(model, optimizer, on_finding="raise")
 
     def loop() -> None:
         with run:
@@ -117,25 +117,25 @@ def test_a_nan_is_placed_in_its_module_before_the_weights_change(step: int) -> N
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_a_sampled_probe_rests_between_its_samples_and_tells_what_it_saw_last() -> None:
+def test_a_sampled_probe_is_detached_between_its_samples_and_reports_what_it_saw_last() -> None:
     probes: list[Attendance] = []
 
     class Kept(Attendance):
-        def __init__(self, subject: Subject) -> None:
-            super().__init__(subject)
+        def __init__(self, setup: TrainingSetup) -> None:
+            super().__init__(setup)
             probes.append(self)
 
     model, optimizer = made()
-    stations = ProbeStations([Kept], Subject.of(model, optimizer=optimizer))
+    runner = ProbeRunner({int: lambda: Kept}, TrainingSetup.of(model, optimizer=optimizer))
     for step in range(FIRST_STEPS + 2 * SAMPLED_EVERY):
         seen: dict[type, Any] = {}
-        stations.end_step(step, seen, looked=True, will_look=True)
+        runner.end_step(step, seen, looked=True, will_look=True)
     sampled = [n for n in range(FIRST_STEPS, FIRST_STEPS + 2 * SAMPLED_EVERY) if n % SAMPLED_EVERY == 0]
     assert probes[0].ended == [*range(FIRST_STEPS), *sampled]
     seen = {}
-    stations.recall(seen)
+    runner.recall(seen)
     assert seen == {int: FIRST_STEPS + len(sampled)}
-    stations.close()
+    runner.close()
     assert probes[0].attached == 0
 
 
@@ -143,8 +143,8 @@ def test_norms_that_were_read_already_are_not_taken_again_and_are_the_same() -> 
     model, optimizer = made()
     model(torch.randn(4, 3)).square().mean().backward()
     paths = {name: p.grad.norm().item() for name, p in model.named_parameters() if p.grad is not None}
-    subject = Subject.of(model, optimizer=optimizer)
-    measuring, given = GradientHistoryProbe(subject), GradientHistoryProbe(subject)
+    setup = TrainingSetup.of(model, optimizer=optimizer)
+    measuring, given = GradientHistoryProbe(setup), GradientHistoryProbe(setup)
     given.gradient_norms_read(optimizer, GradientNorms(0, 0, tuple(paths.items())))
     for probe in (measuring, given):
         probe.before_optimizer_step(optimizer)

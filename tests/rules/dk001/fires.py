@@ -1,4 +1,4 @@
-"""Forward passes that raise for a shape."""
+"""Forward passes that raise because of a shape."""
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ class _Config(PretrainedConfig):
 
 
 class Policy(nn.Module):
-    """A projector whose input width is a literal: it fits a tower of 32, and this one is 48 wide."""
+    """A projector whose input width is the literal 32, while the vision tower is 48 wide."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ def projector_width_is_a_literal():
         "expect": {
             "module": "projector",
             "severity": "error",
-            "message": "takes 32 and receives 48: (2, 4, 48), made by `vision",
+            "message": "expects size 32 but receives 48: (2, 4, 48), made by `vision",
         },
     }
 
@@ -55,7 +55,7 @@ def convolution_gets_channels_last():
         "model": nn.Sequential(nn.Conv2d(3, 4, 2)),
         "batch": torch.randn(2, 8, 8, 3),
         "loss_fn": loss_fn,
-        "expect": {"module": "0", "message": "takes 3 and receives 8"},
+        "expect": {"module": "0", "message": "expects size 3 but receives 8"},
     }
 
 
@@ -74,7 +74,7 @@ def inside_forward_between_two_modules():
         "model": nn.ModuleDict({"trunk": Concatenates()}),
         "batch": (torch.randn(2, 5, 4), torch.randn(2, 3)),
         "loss_fn": lambda model, batch: model["trunk"](*batch),
-        "expect": {"module": "trunk", "message": "given (2, 5, 4), (2, 3), raised"},
+        "expect": {"module": "trunk", "message": "Its inputs: (2, 5, 4), (2, 3)."},
     }
 
 
@@ -91,7 +91,7 @@ def in_the_loss():
 
 
 class Tolerant(nn.Module):
-    """One part fails and is caught, as a fallback does; the fault is elsewhere."""
+    """One part fails and its exception is caught by a fallback; the fault is elsewhere."""
 
     def __init__(self):
         super().__init__()

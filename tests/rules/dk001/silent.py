@@ -1,4 +1,4 @@
-"""Forward passes that run, and others that raise for another reason."""
+"""Forward passes that run, and passes that raise for another reason."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ def encoder_decoder():
 
 
 class Fallback(nn.Module):
-    """A shape that does not fit is expected and handled."""
+    """The model expects a shape that does not fit, and handles it."""
 
     def __init__(self):
         super().__init__()

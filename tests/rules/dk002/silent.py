@@ -1,4 +1,4 @@
-"""Losses that compare like with like, and differences that broadcast because they should."""
+"""Losses whose operands have equal shapes, and differences that broadcast on purpose."""
 
 import torch
 from torch import nn

@@ -23,7 +23,7 @@ def mask_made_in_forward():
     return {
         "model": Masked(),
         "batch": {"x": torch.randn(2, 4)},
-        "expect": {"module": "", "severity": "error", "message": "a float32 tensor of shape [8], stays on the CPU"},
+        "expect": {"module": "", "severity": "error", "message": "A float32 tensor of shape [8] stays on the CPU"},
     }
 
 

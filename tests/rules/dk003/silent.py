@@ -31,7 +31,7 @@ def vision_tower():
 
 
 class Careful(nn.Module):
-    """Factories that say where, scalars, and a tensor moved before it is used."""
+    """Factories with a device, scalars, and a tensor that is moved before it is used."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Forward passes that raise for a dtype."""
+"""Forward passes that raise because of a dtype."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from transformers import LlamaConfig, LlamaModel
 
 
 class HeadOutsideTheCast(nn.Module):
-    """The language model was cast to bfloat16, the head that was added afterwards was not."""
+    """The language model was cast to bfloat16, but not the head that was added afterwards."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +29,7 @@ def head_in_float32_behind_a_model_in_bfloat16():
         "expect": {
             "module": "head",
             "severity": "error",
-            "message": "holds float32 weights and receives bfloat16, made by `language_model",
+            "message": "has float32 weights but receives bfloat16, made by `language_model",
         },
     }
 
@@ -42,7 +42,7 @@ def states_from_numpy_are_float64():
         "model": nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)),
         "batch": {"state": torch.randn(5, 3, dtype=torch.float64)},
         "loss_fn": loss_fn,
-        "expect": {"module": "0", "message": "holds float32 weights and receives float64"},
+        "expect": {"module": "0", "message": "has float32 weights but receives float64"},
     }
 
 
@@ -62,7 +62,7 @@ def recurrent_layer():
         "model": nn.ModuleList([nn.GRU(3, 3)])[0].bfloat16(),
         "batch": torch.randn(2, 4, 3),
         "loss_fn": loss_fn,
-        "expect": {"module": "", "message": "holds bfloat16 weights and receives float32"},
+        "expect": {"module": "", "message": "has bfloat16 weights but receives float32"},
     }
 
 

@@ -1,4 +1,4 @@
-"""Several dtypes in one model, on purpose."""
+"""Models that use several dtypes on purpose."""
 
 import torch
 from torch import nn

@@ -37,13 +37,13 @@ def position_table():
             "module": "positions",
             "parameter": "positions.table",
             "severity": "error",
-            "message": "on a second device the step fails",
+            "message": "On a second device the step fails",
         },
     }
 
 
 class Statistics:
-    """A plain object, as normalisers often are."""
+    """A plain object, as many normalisers are."""
 
     def __init__(self, mean, std):
         self.mean, self.std = mean, std
@@ -69,7 +69,7 @@ def statistics_in_a_plain_object():
 
 
 class MovesItself(nn.Module):
-    """It runs everywhere; the checkpoint still lacks the table."""
+    """Runs on every device, but the checkpoint does not contain the table."""
 
     def __init__(self):
         super().__init__()

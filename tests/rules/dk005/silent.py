@@ -1,4 +1,4 @@
-"""Modules whose tensors all move with them, or are made anew in each step."""
+"""Modules whose tensors all move with them or are created again in each step."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Ids without a row, labels without a class."""
+"""Token ids without a row in the embedding, and labels without a class."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ def action_tokens_beyond_the_vocabulary():
             "module": "model.embed_tokens",
             "parameter": "model.embed_tokens.weight",
             "severity": "error",
-            "message": "Index 57 in `input_ids`, but `model.embed_tokens.weight` has 50 rows",
+            "message": "Index 57 in `input_ids` is out of range: `model.embed_tokens.weight` has 50 rows, 0 to 49.",
         },
     }
 
@@ -42,7 +42,7 @@ def labels_padded_with_another_number():
         "model": nn.Linear(4, 5),
         "batch": {"x": torch.randn(3, 4), "labels": torch.tensor([0, -1, 2])},
         "loss_fn": loss_fn,
-        "expect": {"message": "Index -1 in `labels`, but cross_entropy has 5 classes"},
+        "expect": {"message": "Index -1 in `labels` is out of range: cross_entropy has 5 classes"},
     }
 
 
@@ -75,5 +75,5 @@ def gathered_beyond_the_logits():
         "model": nn.Linear(4, 3),
         "batch": {"x": torch.randn(2, 4), "token": torch.tensor([0, 9])},
         "loss_fn": loss_fn,
-        "expect": {"message": "Index 9 in `token`, but gather has 3 entries"},
+        "expect": {"message": "Index 9 in `token` is out of range: gather has 3 entries"},
     }

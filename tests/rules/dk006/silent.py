@@ -1,4 +1,4 @@
-"""Lookups that all fit, some of them just."""
+"""Lookups whose indices all fit, some of them at the limit."""
 
 import torch
 from torch import nn

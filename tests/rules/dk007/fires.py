@@ -1,4 +1,4 @@
-"""Prompts whose placeholders are not as many as the image features."""
+"""Prompts whose number of placeholders differs from the number of image features."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ IMAGE = 49
 
 
 class Merges(nn.Module):
-    """Image features take the places of a placeholder token, without a count."""
+    """Image features replace a placeholder token, and nothing counts them."""
 
     def __init__(self, by_index=False):
         super().__init__()
@@ -41,21 +41,21 @@ def truncation_cut_placeholders_and_nothing_fails():
         "expect": {
             "module": "",
             "severity": "error",
-            "message": "keep 6 places for 8 image features: 2 features are dropped",
+            "message": "have 6 placeholders for 8 image features: 2 features are dropped",
         },
     }
 
 
 def no_place_at_all():
-    return {"model": Merges(), "batch": _batch(0), "expect": {"message": "keep 0 places for 8"}}
+    return {"model": Merges(), "batch": _batch(0), "expect": {"message": "have 0 placeholders for 8"}}
 
 
 def too_many_places():
-    return {"model": Merges(), "batch": _batch(5), "expect": {"message": "2 places get nothing"}}
+    return {"model": Merges(), "batch": _batch(5), "expect": {"message": "2 placeholders are not filled"}}
 
 
 def assigned_by_a_mask():
-    return {"model": Merges(by_index=True), "batch": _batch(3), "expect": {"message": "keep 6 places for 8"}}
+    return {"model": Merges(by_index=True), "batch": _batch(3), "expect": {"message": "have 6 placeholders for 8"}}
 
 
 def a_model_that_counts():

@@ -1,4 +1,4 @@
-"""Merges that fit, and masked writes that are no merge."""
+"""Merges with equal counts, and masked writes that are no merge."""
 
 import torch
 from torch import nn
@@ -64,7 +64,7 @@ def features_in_front_of_the_text():
 
 
 class DropsSomeElements(nn.Module):
-    """A mask over single elements: noise put in, as in denoising."""
+    """A mask over single elements, which are replaced by noise as in denoising."""
 
     def __init__(self):
         super().__init__()

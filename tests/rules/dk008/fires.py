@@ -1,4 +1,4 @@
-"""Modules that run for nothing."""
+"""Modules that run without an effect."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from transformers import SiglipVisionConfig, SiglipVisionModel
 
 
 class UNet(nn.Module):
-    """The skip's condition compares the wrong dimension, so that it is never true."""
+    """The skip's condition compares the wrong dimension, so it is never true."""
 
     def __init__(self, effect):
         super().__init__()
@@ -44,7 +44,7 @@ def multiplied_away():
 
 
 class Policy(nn.Module):
-    """The state is embedded, and the next line forgets it."""
+    """The state is embedded, and the next line overwrites it."""
 
     def __init__(self, frozen=False):
         super().__init__()
@@ -91,5 +91,5 @@ def pooler_of_a_vision_tower_is_for_your_information():
     return {
         "model": Reads(),
         "batch": {"pixel_values": torch.randn(2, 3, 16, 16)},
-        "expect": {"severity": "info", "message": "and no one reads it"},
+        "expect": {"severity": "info", "message": "but nothing uses it"},
     }

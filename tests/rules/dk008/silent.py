@@ -1,4 +1,4 @@
-"""Modules whose effect is easily overlooked."""
+"""Modules whose effect is easy to overlook."""
 
 import copy
 
@@ -45,7 +45,7 @@ def t5():
 
 
 class KeysAndValues(nn.Module):
-    """As in pi0: the prefix runs through the language model for its cache alone."""
+    """As in pi0: the prefix runs through the language model only to fill its cache."""
 
     def __init__(self, frozen):
         super().__init__()
@@ -72,7 +72,7 @@ def frozen_prefix_for_its_keys_and_values():
 
 
 class Adapted(nn.Module):
-    """LoRA with B = 0, and a branch behind a gate that is still shut."""
+    """LoRA with B = 0, and a branch behind a gate that is still zero."""
 
     def __init__(self):
         super().__init__()

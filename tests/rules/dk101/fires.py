@@ -1,4 +1,4 @@
-"""Optimizers that forgot someone."""
+"""Optimizers that do not hold every trainable parameter."""
 
 import torch
 from torch import nn

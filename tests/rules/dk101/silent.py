@@ -1,4 +1,4 @@
-"""Optimizers that hold all that trains."""
+"""Optimizers that hold every parameter that trains."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Optimizers that hold more than the model, and rightly."""
+"""Optimizers that correctly hold more than the model's parameters."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Frozen parameters and empty groups that do no harm."""
+"""Frozen parameters and empty groups that are harmless."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Each parameter once, or never at the same time."""
+"""Each parameter is held once, or never twice at the same time."""
 
 import torch
 from torch import nn

@@ -1,11 +1,11 @@
-"""Lines that end a gradient which should pass."""
+"""Lines that stop a gradient which should pass."""
 
 import torch
 from torch import nn
 
 
 class Tower(nn.Module):
-    """A vision tower and a head, with a line of its own between them."""
+    """A vision tower and a head; subclasses define the line between them."""
 
     def __init__(self):
         super().__init__()
@@ -135,7 +135,7 @@ def rounding():
 
 
 def custom_function_that_returns_none():
-    return _program(WithoutBackward(), message="backward of Forgets ends the gradient")
+    return _program(WithoutBackward(), message="backward of Forgets stops the gradient")
 
 
 def prefix_of_a_language_model_detached():

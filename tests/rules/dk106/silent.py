@@ -1,4 +1,4 @@
-"""Modules that are used, or are not meant to train."""
+"""Modules that are used, or that are not supposed to train."""
 
 import torch
 from torch import nn

@@ -1,11 +1,11 @@
-"""Parameters that are connected and get nothing but zeros."""
+"""Parameters that are connected and get only zeros."""
 
 import torch
 from torch import nn
 
 
 class ActionDecoder(nn.Module):
-    """Refines a state layer by layer and stacks what each layer gave."""
+    """Refines a state layer by layer and stacks the outputs of all layers."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Zeros that open, or that belong there."""
+"""Zero gradients that become non-zero after a step, or that are correct."""
 
 import torch
 from torch import nn

@@ -1,11 +1,11 @@
-"""Backwards that are not derivatives, or not always."""
+"""Backwards that are not the derivative, or not under all conditions."""
 
 import torch
 from torch import nn
 
 
 class GatedActivation(torch.autograd.Function):
-    """x · sigmoid(x) that saves the input only; its backward misses a term of the product rule."""
+    """x · sigmoid(gate); its backward misses a factor of the sigmoid's derivative."""
 
     @staticmethod
     def forward(ctx, x, gate):
@@ -19,7 +19,7 @@ class GatedActivation(torch.autograd.Function):
 
 
 class FlatWeights(torch.autograd.Function):
-    """A linear map whose backward reads the incoming gradient's memory in its own order."""
+    """A linear map whose backward reads the incoming gradient in memory order."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -59,7 +59,7 @@ class SharedBuffer(torch.autograd.Function):
 
 
 class MeanFree(torch.autograd.Function):
-    """Written with setup_context; forgets that the mean depends on every element."""
+    """Written with setup_context; its backward ignores that the mean depends on every element."""
 
     @staticmethod
     def forward(x, scale):
@@ -74,7 +74,7 @@ class MeanFree(torch.autograd.Function):
         return gradient * ctx.scale, None
 
 
-mean_free = MeanFree.apply  # kept under another name before anything can look
+mean_free = MeanFree.apply  # a reference that exists before the check replaces anything
 
 
 class Policy(nn.Module):
@@ -95,7 +95,7 @@ def _program(activation, **expect):
 
 
 def product_rule_term_missing():
-    return _program(lambda x, gate, head: head(GatedActivation.apply(x, gate)), message="for input 1 it gives")
+    return _program(lambda x, gate, head: head(GatedActivation.apply(x, gate)), message="for input 1 it returns")
 
 
 def incoming_gradient_taken_for_contiguous():

@@ -1,4 +1,4 @@
-"""Backwards that are right, or that are another one on purpose."""
+"""Backwards that are correct, or that differ on purpose."""
 
 import torch
 from torch import nn
@@ -76,7 +76,7 @@ class Spike(torch.autograd.Function):
 
 
 class SingleNorm(torch.autograd.Function):
-    """An RMS norm that computes in float32 whatever it is given."""
+    """An RMS norm that computes in float32 for inputs of any dtype."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -93,7 +93,7 @@ class SingleNorm(torch.autograd.Function):
 
 
 class Dropped(torch.autograd.Function):
-    """Draws its mask itself."""
+    """Draws its own mask."""
 
     @staticmethod
     def forward(ctx, x):
@@ -117,7 +117,7 @@ class Rectified(torch.autograd.Function):
 
 
 class Gathered(torch.autograd.Function):
-    """Rows by index, with sizes that depend on each other."""
+    """Gathers rows by index; its input sizes depend on each other."""
 
     @staticmethod
     def forward(ctx, table, ids):
@@ -133,7 +133,7 @@ class Gathered(torch.autograd.Function):
 
 
 class WritesForward(torch.autograd.Function):
-    """An in-place forward, declared as such."""
+    """A forward that works in place and declares it."""
 
     @staticmethod
     def forward(ctx, x):

@@ -1,4 +1,4 @@
-"""Stacks whose first layers get next to nothing."""
+"""Stacks whose first layers get almost no gradient."""
 
 import torch
 from torch import nn

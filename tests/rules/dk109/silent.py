@@ -1,4 +1,4 @@
-"""Depth that passes gradients on."""
+"""Deep stacks that pass gradients on."""
 
 import torch
 from torch import nn

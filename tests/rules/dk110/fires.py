@@ -1,4 +1,4 @@
-"""Stacks in which sizes grow by a factor per layer."""
+"""Stacks in which values grow by a factor per layer."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Depth at which sizes stay what they are."""
+"""Deep stacks in which the size of values does not change."""
 
 import torch
 from torch import nn

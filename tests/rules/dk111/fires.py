@@ -1,4 +1,4 @@
-"""ReLU layers that are all zero."""
+"""ReLU layers whose units are all zero."""
 
 import torch
 from torch import nn

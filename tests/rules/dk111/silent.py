@@ -1,4 +1,4 @@
-"""ReLUs that let something through, each unit for someone."""
+"""ReLU layers in which each unit is active for some sample."""
 
 import torch
 from torch import nn

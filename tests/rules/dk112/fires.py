@@ -1,4 +1,4 @@
-"""Frozen things that move."""
+"""Frozen tensors that change."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Frozen things that stay, and moving things that may."""
+"""Frozen tensors that do not change, and tensors that may change."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Freezing that missed."""
+"""Freeze patterns that match the wrong parameters."""
 
 import torch
 from torch import nn
@@ -25,14 +25,14 @@ def tower_renamed_since_the_freeze_was_written():
     for name, parameter in model.named_parameters():
         if "vision_tower" in name:
             parameter.requires_grad_(False)
-    expect = {"module": "vision_model", "severity": "error", "message": "2 parameters are trainable and not declared"}
+    expect = {"module": "vision_model", "severity": "error", "message": "2 parameters are trainable but not declared"}
     return _program(model, ("head.*",), expect=expect)
 
 
 def declared_head_is_frozen_too():
     model = Policy().requires_grad_(False)
     model.head.weight.requires_grad_(True)
-    return _program(model, ("head.*",), expect={"parameter": "head.bias", "message": "declared trainable and frozen"})
+    return _program(model, ("head.*",), expect={"parameter": "head.bias", "message": "declared trainable but frozen"})
 
 
 def pattern_that_matches_nothing():

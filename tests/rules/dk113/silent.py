@@ -1,4 +1,4 @@
-"""Exactly what was declared trains."""
+"""Models in which exactly the declared parameters train."""
 
 import torch
 from torch import nn

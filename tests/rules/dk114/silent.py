@@ -88,4 +88,4 @@ def no_checkpoint_declared():
 
 
 def file_that_is_not_there():
-    return _program(Policy(), "/nowhere/policy.pt", expect={"not_examined": "is no file"})
+    return _program(Policy(), "/nowhere/policy.pt", expect={"not_examined": "is not a file"})

@@ -31,7 +31,7 @@ class AttendsToNothing(nn.Module):
 
 
 class LogOfSoftmax(nn.Module):
-    """The -Inf is made by log and turns into a NaN later: the log is what must be named."""
+    """log makes a -Inf, which turns into a NaN later. The finding must name log."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class LogOfSoftmax(nn.Module):
 
 
 class GatedHalf(nn.Module):
-    """Two finite halves whose product exceeds 65504; the output is a dict, and a boolean mask goes with it."""
+    """Two finite halves whose product exceeds 65504. The output is a dict that also holds a boolean mask."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Healthy forward passes with infinities on purpose, integers and booleans."""
+"""Healthy forward passes with intended infinities, integers and booleans."""
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ class CausalAttention(nn.Module):
 
 
 class LogMask(nn.Module):
-    """The additive mask is the log of a 0/1 mask: a computed -Inf of which nothing bad comes."""
+    """The additive mask is the log of a 0/1 mask: a computed -Inf without bad consequences."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ class LogMask(nn.Module):
 
 
 class NearestWithInf(nn.Module):
-    """A +inf put in place so that `min` passes over it, and returned."""
+    """A +inf that is assigned so that `min` ignores it, and returned."""
 
     def __init__(self):
         super().__init__()

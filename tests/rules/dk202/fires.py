@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Distance(nn.Module):
-    """The derivative of the root at 0 is infinite, and the target is met exactly."""
+    """The derivative of the root at 0 is infinite, and the prediction equals the target exactly."""
 
     def __init__(self):
         super().__init__()
@@ -18,7 +18,7 @@ class Distance(nn.Module):
 
 
 class BranchNotTaken(nn.Module):
-    """`where` picks 0, and 0 times the infinite derivative of the other branch is NaN."""
+    """`where` selects 0, and 0 times the infinite derivative of the other branch is NaN."""
 
     def __init__(self):
         super().__init__()

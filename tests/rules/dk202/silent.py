@@ -51,7 +51,7 @@ def sparse_embedding():
 
 
 def steps_that_a_scaler_skips():
-    """The first scale overflows float16 on purpose; the scaler sees it, skips, and halves."""
+    """The first scale overflows float16 on purpose. The scaler detects it, skips the step, and halves the scale."""
     model = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 

@@ -1,11 +1,11 @@
-"""Values near the end of float16."""
+"""Values near the maximum of float16."""
 
 import torch
 from torch import nn
 
 
 class GatedFeedForward(nn.Module):
-    """T5's: the product of two activations is what outgrows float16."""
+    """T5's feed-forward: the product of two activations exceeds float16."""
 
     def __init__(self, gain):
         super().__init__()
@@ -30,7 +30,7 @@ def product_of_a_gated_feed_forward():
 
 
 def residual_stream_that_autocast_converts():
-    """In float32 it is nothing; the linear layer that follows is given float16."""
+    """In float32 the value is harmless, but the linear layer that follows receives float16."""
 
     class Residual(nn.Module):
         def __init__(self):

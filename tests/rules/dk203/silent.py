@@ -1,4 +1,4 @@
-"""Large numbers that are masks, are not float16, or are far enough from its end."""
+"""Large numbers that are masks, are not float16, or are far enough from its maximum."""
 
 import torch
 from torch import nn
@@ -73,7 +73,7 @@ def large_values_in_bfloat16_under_autocast():
 
 
 def a_norm_takes_the_large_value_in_float32():
-    """Under autocast a layer norm runs in float32: what enters it is not converted."""
+    """Under autocast a layer norm runs in float32, so its input is not converted."""
 
     def loss_fn(model, batch):
         with torch.autocast("cpu", dtype=torch.float16):
@@ -92,7 +92,7 @@ def pixels_in_float16():
 
 
 def values_that_are_infinite_already():
-    """DK201 names those."""
+    """DK201 reports those."""
     model = nn.Linear(4, 4, bias=False).half()
     nn.init.constant_(model.weight, 6e4)
     return {

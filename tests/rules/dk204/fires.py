@@ -35,7 +35,7 @@ def sgd_with_momentum():
 
 
 def one_of_two_towers():
-    """The head is float32 and moves; the bfloat16 tower stands still."""
+    """The float32 head changes; the bfloat16 tower does not."""
     model = nn.ModuleDict({"vision": nn.Linear(8, 32).bfloat16(), "head": nn.Linear(32, 2)})
     return {
         "model": model,

@@ -1,4 +1,4 @@
-"""16-bit weights that move, that need not, or whose optimizer knows what it does."""
+"""16-bit weights that change, that need not change, or whose optimizer handles rounding itself."""
 
 import torch
 from torch import nn
@@ -26,8 +26,8 @@ def a_rate_that_bfloat16_can_show():
     return _checked(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 
 
-def norms_that_stand_still_beside_weights_that_move():
-    """At a rate of 1e-3 a bfloat16 norm stays at 1; the matrices, most of the model, learn."""
+def norms_that_do_not_change_beside_weights_that_do():
+    """At a learning rate of 1e-3 a bfloat16 norm stays at 1. The matrices, most of the model, learn."""
     model = nn.Sequential(nn.Linear(8, 64), nn.LayerNorm(64), nn.Linear(64, 2)).bfloat16()
     return _checked(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 
@@ -60,7 +60,7 @@ def learning_rate_zero():
 
 
 class Master(torch.optim.Optimizer):
-    """Keeps a float32 copy of each weight: what bfloat16 cannot show today is not lost."""
+    """Keeps a float32 copy of each weight, so an update that bfloat16 cannot represent is not lost."""
 
     def __init__(self, parameters, lr):
         super().__init__(parameters, {"lr": lr})
@@ -99,7 +99,7 @@ def float32_copy_outside_the_model():
 
 
 class Adapted(nn.Module):
-    """LoRA: the frozen base is bfloat16, B begins at 0 and every update of it counts."""
+    """LoRA: the frozen base is bfloat16. B starts at 0, so every update of it has an effect."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Loops in which one step's gradient is far above all others."""
+"""Loops in which the gradient of one step is far above all others."""
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ def _train(model, optimizers, scale_of, steps=40, **options):
 
 
 def one_episode_in_millimetres():
-    """The batch of step 30 has actions that were not converted to metres."""
+    """The actions in the batch of step 30 were not converted to metres."""
     model = _policy()
 
     def loop(model, optimizer):

@@ -1,4 +1,4 @@
-"""Healthy loops whose gradient norm varies, falls, alternates, or rises again where it had been."""
+"""Healthy loops whose gradient norm varies, falls, alternates, or returns to an earlier level."""
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ def batches_of_one_sample():
     return _program(lambda _: 1.0, steps=200, batch=1)
 
 
-def tasks_that_take_turns():
+def tasks_that_alternate():
     """Every tenth batch is another embodiment, with actions a hundred times larger."""
     return _program(lambda step: 100.0 if step % 10 == 0 else 1.0)
 
@@ -45,7 +45,7 @@ def a_spike_in_the_first_steps():
 
 
 def batch_overfitted_and_then_a_new_one():
-    """The norm falls by four orders of magnitude; the next batch brings it back to what it was."""
+    """The norm falls by four orders of magnitude. The next batch brings it back to its earlier level."""
     model = _policy()
 
     def loop(model, optimizer):
@@ -83,8 +83,8 @@ def gan():
     return {"model": model, "optimizer": [generator, discriminator], "loop": loop}
 
 
-def experts_that_rest():
-    """A mixture's expert gets a gradient now and then only; its optimizer's other steps have zeros."""
+def experts_without_a_gradient_in_most_steps():
+    """A mixture's expert gets a gradient only in some steps. In the others its optimizer has zero gradients."""
     model = nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 2)])
     optimizers = [torch.optim.SGD(expert.parameters(), lr=0.01) for expert in model]
 

@@ -1,4 +1,4 @@
-"""Learning rates that replace the weights, or leave them where they are."""
+"""Learning rates that replace the weights, or hardly change them."""
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ def _train(model, optimizer, steps=30, factor=1.0):
 
 
 def sgd_at_the_edge_of_stability():
-    """The weights nearly change sign with each step; the loss falls all the same."""
+    """The weights nearly change sign in each step, but the loss still falls."""
     model = nn.Linear(8, 4, bias=False)
 
     def loop(model, optimizer):
@@ -30,7 +30,7 @@ def sgd_at_the_edge_of_stability():
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), lr=3.4),
         "loop": loop,
-        "expect": {"severity": "warning", "parameter": "weight", "message": "updates that are too large"},
+        "expect": {"severity": "warning", "parameter": "weight", "message": "are too large for 5 steps in a row"},
     }
 
 
@@ -40,7 +40,7 @@ def sgd_with_the_rate_of_adam_and_a_loss_that_is_averaged_twice():
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), lr=1e-6),
         "loop": lambda model, optimizer: _train(model, optimizer, factor=1 / 64),
-        "expect": {"message": "updates that are too small"},
+        "expect": {"message": "are too small for 5 steps in a row"},
     }
 
 

@@ -1,4 +1,4 @@
-"""Updates of healthy size, and healthy reasons for others."""
+"""Updates of healthy size, and updates that are small or large for a healthy reason."""
 
 import torch
 from torch import nn
@@ -49,7 +49,7 @@ def schedule_that_ends_at_zero():
     return _program(model, optimizer, steps=40, schedule=schedule)
 
 
-def warm_up_from_next_to_nothing():
+def warm_up_from_a_tiny_rate():
     model = _policy()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) * 1e-7)
@@ -57,7 +57,7 @@ def warm_up_from_next_to_nothing():
 
 
 def nothing_left_to_learn():
-    """The policy reproduces its targets up to rounding: SGD's updates vanish with the gradient."""
+    """The policy reproduces its targets up to rounding, so SGD's updates vanish with the gradient."""
     model = _policy()
 
     def target(model, state):
@@ -71,7 +71,7 @@ def nothing_left_to_learn():
 
 
 class Gated(nn.Module):
-    """A head that begins at 0, and LoRA's B: their first updates are all there is of them."""
+    """A head that starts at 0, and LoRA's B: their values consist only of their first updates."""
 
     def __init__(self):
         super().__init__()
@@ -149,7 +149,7 @@ def gan():
 
 
 def one_token_attention():
-    """With one key the softmax is 1: queries and keys have gradients of rounding only, beside weights that learn."""
+    """With one key the softmax is 1, so the gradients of queries and keys are only rounding. Other weights learn."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     model = nn.Sequential(nn.Unflatten(1, (1, 8)), layer, nn.Flatten(), nn.Linear(8, 4))
     return _program(model, torch.optim.SGD(model.parameters(), lr=1e-2))

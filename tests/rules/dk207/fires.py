@@ -1,4 +1,4 @@
-"""Runs whose loss leaves for good."""
+"""Runs whose loss diverges."""
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ def learning_rate_beyond_stability():
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), lr=3.0),
         "loop": lambda model, optimizer: _train(model, optimizer, steps=24),
-        "expect": {"severity": "warning", "message": "more than 50 times its start"},
+        "expect": {"severity": "warning", "message": "more than 50 times its initial value"},
     }
 
 
@@ -34,7 +34,7 @@ def adam_whose_rate_was_meant_for_another_unit():
         "model": model,
         "optimizer": torch.optim.Adam(model.parameters(), lr=30.0),
         "loop": _train,
-        "expect": {"severity": "warning", "message": "times its start"},
+        "expect": {"severity": "warning", "message": "times its initial value"},
     }
 
 
@@ -44,5 +44,5 @@ def nan_from_a_bad_sample_on():
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), lr=1e-2),
         "loop": lambda model, optimizer: _train(model, optimizer, bad_from=6),
-        "expect": {"severity": "error", "message": "not finite from step 6 on"},
+        "expect": {"severity": "error", "message": "not been finite since step 6"},
     }

@@ -1,4 +1,4 @@
-"""Losses that rise, change sign, begin at zero, or are bad for a step, in runs that are well."""
+"""Healthy runs whose losses rise, change sign, start at zero, or are bad for one step."""
 
 import torch
 from torch import nn
@@ -37,7 +37,7 @@ def a_batch_that_the_loop_skips():
 
 
 def critic_of_a_wasserstein_gan():
-    """It starts near 0 and goes where it likes, also below 0."""
+    """It starts near 0 and may take any value, also below 0."""
 
     def loss_of(model, step):
         return (model(torch.randn(16, 3)) - model(torch.randn(16, 3) + 10.0)).mean() * step
@@ -53,8 +53,8 @@ def policy_gradient():
     return _program(loss_of)
 
 
-def student_that_begins_as_its_teacher():
-    """Distillation under noise: exactly 0 at first, then as large as the noise makes it."""
+def student_that_starts_as_its_teacher():
+    """Distillation with noise: the loss is exactly 0 at first, then as large as the noise."""
     student, teacher = _policy(), _policy()
     teacher.load_state_dict(student.state_dict())
 

@@ -1,4 +1,4 @@
-"""Mixed precision in name only."""
+"""Mixed precision that is enabled without an effect."""
 
 import torch
 from torch import nn
@@ -18,12 +18,12 @@ def autocast_around_the_loss_only():
         "model": _policy(),
         "batch": torch.randn(16, 8),
         "loss_fn": loss_fn,
-        "expect": {"severity": "warning", "module": "0", "message": "it is off where 0 runs"},
+        "expect": {"severity": "warning", "module": "0", "message": "autocast is disabled while 0, the largest part"},
     }
 
 
 class Guarded(nn.Module):
-    """Someone once had a NaN in the tower and switched autocast off for all of it."""
+    """Autocast is disabled for the whole tower, as after a search for a NaN."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ def switched_off_where_the_work_is():
         "model": Guarded(),
         "batch": torch.randn(16, 8),
         "loss_fn": loss_fn,
-        "expect": {"module": "tower.2", "message": "runs in float32"},
+        "expect": {"module": "tower.2", "message": "run in float32"},
     }
 
 
@@ -65,7 +65,7 @@ def in_a_loop():
 
 
 def a_scaler_that_skips_every_step():
-    """The Inf is not made by the scale, so no smaller scale removes it."""
+    """The Inf does not come from the scale, so no smaller scale removes it."""
     model = _policy()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 
@@ -83,7 +83,7 @@ def a_scaler_that_skips_every_step():
         "model": model,
         "optimizer": optimizer,
         "loop": loop,
-        "expect": {"severity": "error", "message": "skipped 32 of 32 steps"},
+        "expect": {"severity": "error", "message": "skipped 32 of 32 steps. Its scale is now"},
     }
 
 

@@ -1,4 +1,4 @@
-"""Mixed precision that works, or that nobody asked for."""
+"""Mixed precision that works, or that is not used."""
 
 import torch
 from torch import nn
@@ -44,7 +44,7 @@ def weights_in_bfloat16():
 
 
 class HeadInFloat32(nn.Module):
-    """The action head is kept in float32 on purpose: it is the lesser work."""
+    """The action head is kept in float32 on purpose. It needs less than half of the operations."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ def head_in_float32():
 
 
 class FrozenTower(nn.Module):
-    """The frozen tower's features are made without gradients and in float32, as if they were stored."""
+    """The frozen tower computes its features without gradients and in float32, as if they were cached."""
 
     def __init__(self):
         super().__init__()

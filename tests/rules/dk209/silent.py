@@ -63,7 +63,7 @@ def scaler_over_a_tiny_loss():
     return _loop(_policy(), torch.amp.GradScaler("cpu", init_scale=2.0**16), factor=1e-3)
 
 
-def scaler_and_clipping_to_next_to_nothing():
+def scaler_and_clipping_to_a_tiny_norm():
     """Clipped gradients are float32 and small on purpose."""
     return _loop(_policy(), torch.amp.GradScaler("cpu", init_scale=2.0**10), clip=True)
 
@@ -72,8 +72,8 @@ def bfloat16_autocast_and_a_tiny_loss():
     return _loop(_policy(), dtype=torch.bfloat16, factor=1e-9)
 
 
-def autocast_whose_loop_is_not_known():
-    """check() sees no scaler: it cannot tell."""
+def autocast_in_an_unknown_loop():
+    """check() does not see the loop, so it cannot know whether there is a scaler."""
 
     def loss_fn(model, batch):
         with torch.autocast("cpu", dtype=torch.float16):
@@ -87,7 +87,7 @@ def autocast_whose_loop_is_not_known():
     }
 
 
-def policy_that_is_right_already():
+def policy_that_is_already_correct():
     """The loss is 0, and so is every gradient."""
     model = _policy().half()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -102,8 +102,8 @@ def policy_that_is_right_already():
     return {"model": model, "optimizer": optimizer, "loop": loop}
 
 
-def units_that_rest():
-    """Most of the gradient is exactly 0: zeros of ReLU and of padding are not lost."""
+def inactive_units():
+    """Most of the gradient is exactly 0. Zeros from ReLU and padding are not lost values."""
     model = _policy().half()
     nn.init.constant_(model[0].bias, -1.0)
     return {
@@ -114,7 +114,7 @@ def units_that_rest():
 
 
 def frozen_half_tower():
-    """The tower is float16 and frozen: nothing of it is trained."""
+    """The tower is float16 and frozen, so none of it is trained."""
     model = nn.ModuleDict({"vision": nn.Linear(8, 16).half(), "head": nn.Linear(16, 2)})
     model["vision"].requires_grad_(False)
     return {
@@ -138,7 +138,7 @@ def a_tiny_bert_in_float16_with_a_scaled_loss():
 
 
 def improbable_words():
-    """The gradient of most logits is below what float16 shows in full, and they are most of all values."""
+    """The gradients of most logits, which are most of all values, are below float16's normal range."""
     model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 32), nn.Linear(32, 5000))
     nn.init.normal_(model[3].weight, std=2.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

@@ -1,4 +1,4 @@
-"""Images handed over as the camera gives them."""
+"""Images that reach the model as the camera delivers them."""
 
 import torch
 from torch import nn

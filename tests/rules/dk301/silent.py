@@ -1,4 +1,4 @@
-"""Whole numbers that are no pixels, and pixels that are normalised somewhere."""
+"""Whole numbers that are not pixels, and pixels that are normalised somewhere."""
 
 import torch
 from torch import nn

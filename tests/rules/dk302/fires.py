@@ -1,4 +1,4 @@
-"""Images that were normalised too often, too little, or around bars."""
+"""Images that are normalised twice, not at all, or padded before scaling."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ _STD = torch.tensor([0.229, 0.224, 0.225])[:, None, None]
 
 
 def _picture():
-    """Like a photograph: every grey level, mean 0.45."""
+    """Similar to a photograph: every grey level, mean 0.45."""
     return (torch.randint(0, 256, (2, 3, 24, 24)).float() / 255) ** 1.2
 
 

@@ -1,4 +1,4 @@
-"""Models whose answer for the text depends on the padding behind or before it."""
+"""Models whose result for the text depends on the padding before or after it."""
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ def _batch(left=False):
 
 
 class Encoder(nn.Module):
-    """Bidirectional attention that is not told what is padding."""
+    """Bidirectional attention without a padding mask."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ class Encoder(nn.Module):
 
 
 class MeanOverEverything(nn.Module):
-    """Returns the loss alone; pools over all positions, padding included."""
+    """Returns only the loss, and pools over all positions, padding included."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ def pooled_over_the_padding():
 
 
 def positions_counted_from_the_padding():
-    """A GPT-2 padded on the left and given no positions counts them from the first column."""
+    """A GPT-2 that is padded on the left and gets no positions counts them from the first column."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(

@@ -1,4 +1,4 @@
-"""Models that leave padding alone, or that are not padded."""
+"""Models that handle padding correctly, or that are not padded."""
 
 import warnings
 
@@ -53,7 +53,7 @@ def mixture_of_experts():
 def bert_classifier_with_learnt_positions_at_full_length():
     from transformers import BertConfig, BertForSequenceClassification
 
-    config = BertConfig(**{**_SIZES, "max_position_embeddings": 9})  # no longer input is possible
+    config = BertConfig(**{**_SIZES, "max_position_embeddings": 9})  # a longer input is not possible
     batch = _batch(labels=False) | {"labels": torch.tensor([0, 1, 1, 0])}
     return {"model": BertForSequenceClassification(config), "batch": batch}
 
@@ -106,7 +106,7 @@ def lora_on_a_frozen_model():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"])
-    with warnings.catch_warnings():  # peft asks transformers for an attribute under its old name
+    with warnings.catch_warnings():  # peft reads an attribute of transformers under its old name
         warnings.simplefilter("ignore", FutureWarning)
         model = get_peft_model(LlamaForCausalLM(LlamaConfig(**_SIZES)), lora)
     return {"model": model, "batch": _batch()}

@@ -1,4 +1,4 @@
-"""Language models that see the answer."""
+"""Language models that use later tokens."""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Shifts its labels as Hugging Face's models do, unless told not to."""
+    """Shifts its labels as Hugging Face's models do, unless that is switched off."""
 
     def __init__(self, mask, shifts=True):
         super().__init__()
@@ -71,7 +71,7 @@ def convolution_that_pads_on_both_sides():
             return {"loss": F.cross_entropy(logits[:, :-1].transpose(1, 2), labels[:, 1:]), "logits": logits}
 
     ids = torch.randint(0, 32, (2, 8))
-    # The convolution's own output is (B, D, L), so the first place seen is the head behind it.
+    # The convolution's own output is (B, D, L), so the first module that can be compared is the head behind it.
     return {
         "model": Convolution(),
         "batch": {"input_ids": ids, "labels": ids.clone()},

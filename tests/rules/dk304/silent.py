@@ -1,4 +1,4 @@
-"""Models that see nothing later, and models that may."""
+"""Models that use no later tokens, and models that may use them."""
 
 import torch
 
@@ -45,7 +45,7 @@ def bidirectional_prefix_without_targets():
     def loss_fn(model, batch):
         length = batch["input_ids"].shape[1]
         seen = torch.ones(length, length, dtype=torch.bool).tril()
-        seen[:4, :4] = True  # the prompt sees itself
+        seen[:4, :4] = True  # the prompt attends to itself in both directions
         mask = torch.zeros(1, 1, length, length).masked_fill(~seen, torch.finfo(torch.float32).min)
         return model(input_ids=batch["input_ids"], attention_mask=mask, labels=batch["labels"]).loss
 

@@ -1,4 +1,4 @@
-"""Models whose samples see each other."""
+"""Models whose samples influence each other."""
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ class Pool(nn.Module):
 
 
 class ReadsQueueOfFirst(nn.Module):
-    """Everyone gets the first sample's context, as an action queue sliced on the batch axis does."""
+    """Every sample gets the context of the first one, as with an action queue sliced on the batch axis."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ def similarity_of_each_with_each_is_only_information():
 
 def seen_in_inference_alone():
     class Policy(nn.Module):
-        """Training returns the loss and nothing else, as policies do."""
+        """In training mode it returns only the loss, as many policies do."""
 
         def __init__(self):
             super().__init__()

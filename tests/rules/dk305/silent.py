@@ -1,4 +1,4 @@
-"""Models whose samples do not see each other, although something about the batch is shared."""
+"""Models whose samples do not influence each other, although they share something of the batch."""
 
 import torch
 from torch import nn

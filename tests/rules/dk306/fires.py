@@ -1,4 +1,4 @@
-"""Policies that do not look, or do not read."""
+"""Policies that ignore the image or the instruction."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Inputs that matter, or that cannot be told to."""
+"""Inputs that matter, or of which it cannot be known."""
 
 import torch
 from torch import nn
@@ -117,5 +117,5 @@ def modality_that_is_not_there():
         "model": Policy(),
         "batch": _batch(),
         "declare": debugkit.Declare(modalities=("wrist_camera",)),
-        "expect": {"not_examined": "'wrist_camera' is no entry"},
+        "expect": {"not_examined": "no entry 'wrist_camera'"},
     }

@@ -1,4 +1,4 @@
-"""Batches with nothing to learn."""
+"""Batches in which there is nothing to learn."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Batches with something to learn, if little."""
+"""Batches in which there is something to learn, even if little."""
 
 import torch
 from torch import nn

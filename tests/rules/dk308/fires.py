@@ -1,4 +1,4 @@
-"""Probabilities where logits belong."""
+"""Losses that receive probabilities instead of logits."""
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +45,7 @@ def likelihood_of_probabilities():
     def loss_fn(model, batch):
         return F.nll_loss(F.softmax(model(batch["x"]), dim=1), batch["labels"])  # DK308
 
-    return {"model": nn.Linear(4, 5), "batch": _batch(), "loss_fn": loss_fn, "expect": {"message": "logarithms"}}
+    return {"model": nn.Linear(4, 5), "batch": _batch(), "loss_fn": loss_fn, "expect": {"message": "log-probabilities"}}
 
 
 def found_while_training():

@@ -1,4 +1,4 @@
-"""Losses that are given what they want."""
+"""Losses that receive the correct kind of input."""
 
 import torch
 import torch.nn.functional as F

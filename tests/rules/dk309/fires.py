@@ -1,4 +1,4 @@
-"""Losses in which padding counts."""
+"""Losses that include padding."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from torch import nn
 
 
 class ChunkPolicy(nn.Module):
-    """A chunk of actions from a state; subclasses differ in the loss."""
+    """Predicts a chunk of actions from a state. Subclasses define the loss."""
 
     def __init__(self, state=5, horizon=4, action=3):
         super().__init__()
@@ -102,4 +102,4 @@ def token_loss_averaged_over_all_positions():
 
     batch = _text()
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-    return {"model": Model(), "batch": batch | {"labels": labels}, "expect": {"message": "the mean counts it"}}
+    return {"model": Model(), "batch": batch | {"labels": labels}, "expect": {"message": "the mean includes"}}

@@ -1,4 +1,4 @@
-"""Losses in which padding does not count, however they are written."""
+"""Losses in which padding does not count, written in different ways."""
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +56,7 @@ def summed_over_steps():
 
 
 def flow_matching_reads_the_whole_noisy_chunk():
-    """A padded step's target is input to the other steps, but nothing learns it."""
+    """A padded step's target is an input to the other steps, but it is not learnt."""
 
     class Flow(ChunkPolicy):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""Targets that have to do with their inputs, however little."""
+"""Targets that depend on their inputs, even if weakly."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Splits that share nothing but what is alike by nature."""
+"""Splits that share only samples that are alike by nature."""
 
 import torch
 from torch import nn
@@ -55,4 +55,4 @@ def streams():
 
 def one_loader():
     data = TensorDataset(torch.randn(8, 6))
-    return _program(DataLoader(data, batch_size=4), not_examined="One loader alone")
+    return _program(DataLoader(data, batch_size=4), not_examined="There is no second loader")

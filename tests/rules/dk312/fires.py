@@ -1,4 +1,4 @@
-"""Models that are sure of something before they have seen anything."""
+"""Models that make confident predictions before any training."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Models that guess, or that have reason not to."""
+"""Models that guess, or that have a reason not to."""
 
 import torch
 import torch.nn.functional as F
@@ -92,7 +92,7 @@ def declared_as_pretrained():
         "batch": {"x": torch.randn(16, 4), "labels": torch.randint(0, 5, (16,))},
         "loss_fn": lambda model, batch: F.cross_entropy(model(batch["x"]), batch["labels"]),
         "declare": debugkit.Declare(pretrained=True),
-        "expect": {"not_examined": "as declared"},
+        "expect": {"not_examined": "declared as loaded"},
     }
 
 
@@ -101,5 +101,5 @@ def regression():
         "model": nn.Linear(4, 5),
         "batch": torch.randn(16, 4),
         "loss_fn": lambda model, batch: 100 * model(batch).square().mean(),
-        "expect": {"not_examined": "no cross_entropy"},
+        "expect": {"not_examined": "not a cross_entropy"},
     }

@@ -1,4 +1,4 @@
-"""Batches that are not finite before any model sees them."""
+"""Batches with non-finite values before the model runs."""
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ def sensor_that_dropped_out():
         "model": nn.Linear(3, 2),
         "batch": {"state": state, "action": torch.randn(4, 2)},
         "loss_fn": _loss,
-        "expect": {"severity": "error", "message": "1 of 12 values of state in the batch are NaN"},
+        "expect": {"severity": "error", "message": "1 of 12 values of state in the batch is NaN"},
     }
 
 
@@ -49,5 +49,5 @@ def column_that_nobody_reads_is_only_information():
         "model": nn.Linear(3, 2),
         "batch": {"state": torch.randn(4, 3), "action": torch.randn(4, 2), "next.reward": reward},
         "loss_fn": _loss,
-        "expect": {"severity": "info", "message": "finite all the same"},
+        "expect": {"severity": "info", "message": "but loss and outputs are finite"},
     }

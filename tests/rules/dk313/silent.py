@@ -1,4 +1,4 @@
-"""Finite batches, masks of minus infinity, and loaders that are left alone."""
+"""Finite batches, masks of minus infinity, and loaders that must not be read."""
 
 import torch
 from torch import nn

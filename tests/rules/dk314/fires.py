@@ -1,4 +1,4 @@
-"""Labels shifted once too often."""
+"""Labels that are shifted once too often."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Labels shifted once, wherever."""
+"""Labels that are shifted once, in the data or in the loss."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Models whose answer depends on how a sample is computed."""
+"""Models whose result for a sample depends on how it is computed."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ class Config:
 
 
 class CachedAverage(nn.Module):
-    """Each position reads the mean of those so far; with a cache, the new position is not put behind the kept ones."""
+    """Each position is the mean of those so far. With a cache, the new position ignores the number of cached ones."""
 
     def __init__(self, forgets=True):
         super().__init__()
@@ -35,12 +35,12 @@ def positions_start_anew_with_the_cache():
     return {
         "model": CachedAverage(),
         "batch": {"input_ids": ids, "labels": ids},
-        "expect": {"module": "", "severity": "error", "message": "With the cache on"},
+        "expect": {"module": "", "severity": "error", "message": "With a cache"},
     }
 
 
 def row_alone_reads_another_position():
-    """Looks at the third position from the right, whatever stands there."""
+    """Reads the third position from the right, which can be padding."""
 
     class FixedPlace(nn.Module):
         def __init__(self):
@@ -54,5 +54,5 @@ def row_alone_reads_another_position():
     return {
         "model": FixedPlace(),
         "batch": {"input_ids": torch.randint(3, 32, mask.shape) * mask, "attention_mask": mask},
-        "expect": {"count": 1, "message": "Without padding a row differs"},
+        "expect": {"count": 1, "message": "A row computed without padding differs"},
     }

@@ -1,4 +1,4 @@
-"""Models that give a sample the same answer alone, in a batch, and with a cache."""
+"""Models that give a sample the same result alone, in a batch, and with a cache."""
 
 import torch
 from torch import nn

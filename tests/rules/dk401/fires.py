@@ -1,4 +1,4 @@
-"""Policies whose actions do not come back from normalising."""
+"""Policies whose `unnormalise` is not the inverse of `normalise`."""
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ class Policy(nn.Module):
 
 
 class Statistics:
-    """No module; a policy holds it."""
+    """A plain object, not a module; a policy holds it."""
 
     def __init__(self, low, high):
         self.low, self.high = low, high

@@ -1,4 +1,4 @@
-"""Normalisers that are undone, and models that have none."""
+"""Normalisers with an exact inverse, and models without a normaliser."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Normalisers that divide by nothing, or by what belongs to other data."""
+"""Normalisers that divide by zero, or that have the statistics of other data."""
 
 import torch
 from torch import nn
@@ -38,12 +38,12 @@ def constant_joint():
     action = torch.randn(32, 3)
     action[:, 1] = 0.5
     statistics = Statistics([0.0, 0.5, 0.0], [1.0, 0.0, 1.0])
-    return _program(statistics, action, severity="error", message="dimension 1; normalising gives NaN or Inf")
+    return _program(statistics, action, severity="error", message="dimension 1, so normalising gives NaN or Inf")
 
 
 def constant_joint_with_an_epsilon():
     statistics = Statistics([0.0, 0.5, 0.0], [1.0, 0.0, 1.0], epsilon=1e-8)
-    return _program(statistics, severity="warning", message="without spread in dimension 1")
+    return _program(statistics, severity="warning", message="have no spread in dimension 1.")
 
 
 def statistics_never_loaded():
@@ -74,7 +74,7 @@ def quantiles_of_absolute_actions_on_relative_ones():
         def normalize(self, action):
             return 2 * (action - self.q01) / (self.q99 - self.q01) - 1
 
-    return _program(Quantiles(), severity="warning", message="dimension 1 comes out with median")
+    return _program(Quantiles(), severity="warning", message="normalised dimension 1 has median")
 
 
 def degrees_in_the_statistics_and_radians_in_the_data():

@@ -1,4 +1,4 @@
-"""Normalisers that fit, that guard a still joint, and things that only look like one."""
+"""Normalisers that fit their data, normalisers that guard a constant joint, and code that only looks like one."""
 
 import torch
 from torch import nn

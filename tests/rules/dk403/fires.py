@@ -1,4 +1,4 @@
-"""Trajectories whose actions are some steps off."""
+"""Trajectories whose actions are several steps off."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 def _trajectories(lag, size=6, steps=30):
-    """The state changes by the action of `lag` steps before."""
+    """The state changes by the action of `lag` steps earlier."""
     action = torch.randn(size, steps, 2)
     change = action.roll(lag, dims=1)
     state = torch.cat([torch.zeros(size, 1, 2), change.cumsum(1)[:, :-1]], dim=1)
@@ -34,7 +34,7 @@ def positions_to_go_to_in_a_data_set():
     class Frames(Dataset):
         def __init__(self):
             goal = torch.randn(3, 80, 2).cumsum(1)
-            self.state = goal.roll(2, dims=1).flatten(0, 1)  # reaches each goal a step later than it should
+            self.state = goal.roll(2, dims=1).flatten(0, 1)  # reaches each goal one step too late
             self.goal = goal.flatten(0, 1)
 
         def __len__(self):

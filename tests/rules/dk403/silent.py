@@ -1,4 +1,4 @@
-"""Trajectories in step, and data that says nothing about time."""
+"""Trajectories without a lag, and data from which no lag can be computed."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Policies that peek."""
+"""Policies that read the target or the future at inference."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ import debugkit
 
 
 class VaePolicy(nn.Module):
-    """As ACT: an encoder of the action gives the latent, if there is an action."""
+    """As in ACT: if the batch has an action, an encoder of the action gives the latent."""
 
     def __init__(self):
         super().__init__()

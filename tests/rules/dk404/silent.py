@@ -1,4 +1,4 @@
-"""Policies that read the target in training only, or not at all."""
+"""Policies that read the target only in training, or not at all."""
 
 import torch
 from torch import nn
@@ -76,5 +76,5 @@ def future_that_is_not_there():
         "model": VaePolicy(),
         "batch": _batch(),
         "declare": debugkit.Declare(future=("next_image",)),
-        "expect": {"not_examined": "'next_image' is no entry"},
+        "expect": {"not_examined": "'next_image' is not in the batch"},
     }

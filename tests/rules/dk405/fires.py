@@ -1,4 +1,4 @@
-"""Action tokens that come back as something else."""
+"""Action tokens that decode to other actions or other tokens."""
 
 import torch
 from torch import nn
@@ -36,7 +36,7 @@ def left_edges_instead_of_centres():
         def decode_actions(self, tokens):  # DK405
             return self.edges[tokens]
 
-    return _program(LeftEdges(), message="-0.5 of a bin off")
+    return _program(LeftEdges(), message="-0.5 of a bin off the centre")
 
 
 def range_of_the_environment_and_one_wrong_dimension():
@@ -63,5 +63,5 @@ def ids_are_clamped_into_the_vocabulary():
     return {
         "model": nn.Linear(4, 3),
         "declare": debugkit.Declare(action_tokens=(encode, decode)),
-        "expect": {"message": "outside of themselves"},
+        "expect": {"message": "decode to a value outside the bin"},
     }

@@ -1,4 +1,4 @@
-"""Action tokens that come back, however the bins are cut."""
+"""Action tokens that survive the round trip, with all kinds of bins."""
 
 import numpy as np
 import torch

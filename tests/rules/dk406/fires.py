@@ -1,4 +1,4 @@
-"""Policies that carry something over."""
+"""Policies that keep something from the previous episode."""
 
 from collections import deque
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Chunked(nn.Module):
-    """Plays a chunk of three actions, then asks the network again."""
+    """Plays a chunk of three actions, then runs the network again."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Policies without memory, or with one that a reset clears."""
+"""Policies without memory, or with memory that a reset clears."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Two ways to prepare a frame that drifted apart."""
+"""Training and serving paths that prepare a frame differently."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""One way to prepare a frame, however it is packed."""
+"""Paths that prepare a frame in the same way and differ only in how they package it."""
 
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ def images_augmented_in_training():
 
 
 def everything_augmented():
-    return _declared(lambda frame: torch.rand(3), lambda frame: torch.rand(3), not_examined="drawn at random")
+    return _declared(lambda frame: torch.rand(3), lambda frame: torch.rand(3), not_examined="is random")
 
 
 def path_that_raises():

@@ -18,7 +18,7 @@ def no_zero_grad():
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()  # DK501
 
-    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "AdamW stepped"}}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "AdamW made"}}
 
 
 def accumulation_without_reset():
@@ -34,7 +34,7 @@ def accumulation_without_reset():
 
 
 def one_branch_of_two():
-    """Only the rounds with an auxiliary loss forget it."""
+    """Gradients are not reset in the rounds with an auxiliary loss."""
     model, optimizer = _policy()
 
     def loop(model, optimizer):
@@ -57,7 +57,7 @@ class Pair(nn.Module):
 
 
 def discriminator_of_a_gan():
-    """The generator's gradients are reset, the discriminator's are not: that one is named."""
+    """Only the discriminator's gradients are not reset, and the finding names its optimizer."""
     model = Pair()
     generator = torch.optim.SGD(model.generator.parameters(), lr=0.01)
     discriminator = torch.optim.Adam(model.discriminator.parameters(), lr=0.01)

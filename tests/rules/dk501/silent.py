@@ -64,7 +64,7 @@ def by_hand_in_place():
 
 
 def gan():
-    """The generator's backward leaves gradients in the discriminator, which wipes them before its own."""
+    """The generator's backward leaves gradients in the discriminator; they are reset before its own backward."""
     model = nn.ModuleDict({"generator": nn.Linear(2, 3), "discriminator": nn.Linear(3, 1)})
     generator = torch.optim.Adam(model["generator"].parameters(), lr=0.01)
     discriminator = torch.optim.Adam(model["discriminator"].parameters(), lr=0.01)
@@ -117,7 +117,7 @@ def closure_of_lbfgs():
 
 
 def steps_without_a_backward():
-    """Stepping again on the same gradients is another fault, not this one."""
+    """Steps that use the same gradients again are the fault of another rule."""
     model, optimizer = _policy(torch.optim.SGD, lr=0.0)
 
     def loop(model, optimizer):

@@ -21,7 +21,7 @@ def step_was_forgotten():
 
 
 def optimizer_of_another_copy_steps():
-    """The optimizer that the loop steps was built on a copy of the model before it was moved."""
+    """The optimizer of the loop was built on a copy of the model before the model was moved."""
     model, optimizer = _policy()
     other = torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1)
 
@@ -61,7 +61,7 @@ def backward_before_the_loop_only():
 
 
 def backward_never():
-    """The loss is logged, and never sent back."""
+    """The loss is logged, but backward() is never called."""
     model, optimizer = _policy()
 
     def loop(model, optimizer):
@@ -82,4 +82,4 @@ def reset_before_the_step():
             optimizer.zero_grad()  # DK502
             optimizer.step()
 
-    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "nothing to use"}}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "no gradient to use"}}

@@ -1,4 +1,4 @@
-"""Loops with unusual, and healthy, orders of events."""
+"""Loops with unusual but healthy orders of events."""
 
 import torch
 from torch import nn
@@ -47,7 +47,7 @@ def reset_right_after_the_step():
 
 
 def gan_with_five_critic_steps():
-    """The critic is wiped after the generator's backward and before its own; the generator steps now and then."""
+    """The critic's gradients are reset between the generator's backward and its own; the generator steps rarely."""
     model = nn.ModuleDict({"generator": nn.Linear(2, 3), "critic": nn.Linear(3, 1)})
     generator = torch.optim.Adam(model["generator"].parameters(), lr=0.01)
     critic = torch.optim.Adam(model["critic"].parameters(), lr=0.01)
@@ -68,7 +68,7 @@ def gan_with_five_critic_steps():
 
 
 class _SharpnessAware(torch.optim.Optimizer):
-    """Climbs, takes the gradient there and steps through another optimizer: its own step() is never called."""
+    """As in SAM: the step is made by an inner optimizer, and the wrapper's own step() is never called."""
 
     def __init__(self, parameters, base, rho=0.05):
         super().__init__(parameters, {"rho": rho})

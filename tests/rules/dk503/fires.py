@@ -1,4 +1,4 @@
-"""Schedules that are stepped at the wrong time, or for nobody."""
+"""Schedulers that are stepped at the wrong time, or that do not affect the optimizer in use."""
 
 import functools
 import warnings
@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 
 def _though_torch_warns(loop):
-    """PyTorch warns of one of these orders, and does not say in which it is wrong."""
+    """Ignore PyTorch's own warning: it appears for one of these orders, also where that order is healthy."""
 
     @functools.wraps(loop)
     def quiet(model, optimizer):
@@ -62,7 +62,7 @@ def before_the_optimizer():
 
 
 def optimizer_was_built_anew():
-    """The encoder is unfrozen and a new optimizer made; the scheduler keeps the old one."""
+    """The encoder is unfrozen and a new optimizer is created; the scheduler still has the old one."""
     model, old = _policy()
     schedule = CosineAnnealingLR(old, 10)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -125,5 +125,5 @@ def loop_sets_the_rate_as_well():
             optimizer.step()
             schedule.step()  # DK503
 
-    expect = {"message": "something writes over it", "severity": "warning"}
+    expect = {"message": "other code overwrote it", "severity": "warning"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}

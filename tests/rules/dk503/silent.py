@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import (
 
 
 def _though_torch_warns(loop):
-    """PyTorch warns of one of these orders, and does not say in which it is wrong."""
+    """Ignore PyTorch's own warning: it appears for one of these orders, also where that order is healthy."""
 
     @functools.wraps(loop)
     def quiet(model, optimizer):
@@ -77,7 +77,7 @@ def nested():
 
 
 def once_for_each_process():
-    """accelerate steps the schedule as often as there are processes, in a row."""
+    """accelerate steps the scheduler once for each process, in a row."""
     return _each_step(lambda optimizer: CosineAnnealingLR(optimizer, 40), repeats=4)
 
 

@@ -1,4 +1,4 @@
-"""Clips without effect, or with the wrong one."""
+"""Clips without effect, or with a wrong effect."""
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ def before_backward():
         "model": model,
         "optimizer": optimizer,
         "loop": loop,
-        "expect": {"message": "where there is nothing to clip"},
+        "expect": {"message": "no new gradients to clip"},
     }
 
 
@@ -70,7 +70,7 @@ def generator_that_is_used_up():
             clip_grad_norm_(list(parameters), 1.0)  # DK504
             optimizer.step()
 
-    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "handed no parameters"}}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "received no parameters"}}
 
 
 def a_second_loss_comes_after_the_clip():

@@ -1,4 +1,4 @@
-"""Eval mode that is meant, or comes back."""
+"""Eval mode that is intended, or that ends in time."""
 
 import torch
 from torch import nn
@@ -76,7 +76,7 @@ class FrozenTower(nn.Module):
 
 
 def linear_probe_on_a_frozen_tower():
-    """Everything that eval mode switches off belongs to the frozen part."""
+    """All modules that eval mode switches off are in the frozen part."""
     model = FrozenTower()
     optimizer = torch.optim.AdamW(model.head.parameters())
 

@@ -1,4 +1,4 @@
-"""Dropout that no mode turns off."""
+"""Dropout that eval mode does not turn off."""
 
 import torch
 from torch import nn
@@ -38,7 +38,7 @@ class StochasticDepth(nn.Module):
 
 
 class MonteCarlo(nn.Dropout):
-    """train() no longer reaches it."""
+    """Monte Carlo dropout: always on, independent of train() and eval()."""
 
     def forward(self, hidden):
         return F.dropout(hidden, self.p, True)  # DK506

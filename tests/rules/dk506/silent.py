@@ -1,4 +1,4 @@
-"""Draws that are healthy in eval mode."""
+"""Random draws that are healthy in eval mode."""
 
 import warnings
 
@@ -22,7 +22,7 @@ def dropout_modules():
 
 
 class FlowMatching(nn.Module):
-    """Noise and time are drawn in every pass, and a mask that chooses."""
+    """Draws noise, time and a mask that selects, in every pass."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ def low_rank_adapters_with_dropout():
     adapters = LoraConfig(r=2, target_modules=["c_attn"], lora_dropout=0.5, fan_in_fan_out=True)
     ids = torch.randint(30, (3, 8))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # peft asks transformers for a deprecated attribute
+        warnings.simplefilter("ignore")  # peft reads a deprecated attribute of transformers
         model = get_peft_model(GPT2LMHeadModel(config), adapters)
     return {"model": model, "batch": {"input_ids": ids, "labels": ids}}
 
@@ -88,7 +88,7 @@ def variational_sample():
 
 
 class Sampler(nn.Module):
-    """Binary latents are drawn, and looked up."""
+    """Binary latents are sampled and used as indices."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Losses whose parts do not add up to the whole."""
+"""Losses whose micro-batches do not add up to the whole batch."""
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ def summed_loss():
         "batch": torch.randn(8, 4),
         "loss_fn": lambda model, state: model(state).square().sum(),
         "declare": Declare(accumulation=4),
-        "expect": {"severity": "error", "message": "0.25 times as long"},
+        "expect": {"severity": "error", "message": "0.25 times the norm"},
     }
 
 

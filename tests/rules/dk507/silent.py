@@ -1,4 +1,4 @@
-"""Losses whose parts add up."""
+"""Losses whose micro-batches add up to the whole batch."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ def _mean(model, state):
 
 
 def mean_over_equal_parts():
-    """Dropout and batch statistics differ from part to part in training, and say nothing about the loss."""
+    """Dropout and batch statistics differ between micro-batches in train mode; the loss itself is fine."""
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
     return {"model": model, "batch": torch.randn(8, 4), "loss_fn": _mean, "declare": Declare(accumulation=4)}
 

@@ -1,4 +1,4 @@
-"""Models that cannot learn what they are given."""
+"""Models that cannot fit their targets."""
 
 import torch
 from torch import nn
@@ -9,18 +9,18 @@ def _arguments(model, target):
         "model": model,
         "batch": {"state": torch.randn(12, 4), "action": target},
         "loss_fn": lambda model, batch: (model(batch["state"]) - batch["action"]).square().mean(),
-        "expect": {"severity": "info", "message": "not learnt by heart"},
+        "expect": {"severity": "info", "message": "cannot overfit"},
     }
 
 
 def tanh_before_standardised_actions():
-    """The targets reach 3.6, the output 1."""
+    """The targets go up to 3.6, the output only up to 1."""
     body = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2), nn.Tanh())
     return _arguments(body, 3.6 * torch.randn(12, 2).sign())
 
 
 class Collapsed(nn.Module):
-    """The state is averaged over the batch: one answer for all."""
+    """The state is averaged over the batch, so all samples get the same output."""
 
     def __init__(self):
         super().__init__()

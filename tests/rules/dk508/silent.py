@@ -1,4 +1,4 @@
-"""Models that learn a few samples."""
+"""Models that can overfit a few samples."""
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ def two_samples():
 
 
 class FlowMatching(nn.Module):
-    """Noise and time are drawn anew in training; here alike in each step."""
+    """Training draws new noise and time in each step; the measurement repeats the same ones."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ def contrastive():
 
 
 def fine_from_the_start():
-    """A loss that begins at nothing has nothing left to learn."""
+    """The loss is zero from the start."""
     model = nn.Linear(4, 2)
     batch = torch.randn(12, 4)
     return {"model": model, "batch": batch, "loss_fn": lambda model, state: 0.0 * model(state).sum()}

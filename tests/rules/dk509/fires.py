@@ -1,4 +1,4 @@
-"""Learning rates at which nothing is learnt."""
+"""Learning rates at which the loss does not fall."""
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ def _arguments(make, **expect):
 
 
 def zero():
-    return _arguments(lambda p: torch.optim.AdamW(p, lr=0.0), severity="error", message="is 0")
+    return _arguments(lambda p: torch.optim.AdamW(p, lr=0.0), severity="error", message="is 0, and no scheduler")
 
 
 def far_too_high():

@@ -1,4 +1,4 @@
-"""Learning rates in use."""
+"""Healthy learning rates."""
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ def language_model():
 
 
 def loss_at_its_floor():
-    """Nothing moves it, at no rate."""
+    """The loss does not change at any learning rate."""
     arguments = _arguments(lambda p: torch.optim.SGD(p, lr=1e-3))
     return {**arguments, "loss_fn": lambda model, batch: 0.0 * model(batch["state"]).sum() + 1.0}
 

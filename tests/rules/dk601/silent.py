@@ -1,4 +1,4 @@
-"""Loops that keep numbers, or let go what they keep."""
+"""Loops that keep numbers, or that release the graphs they keep."""
 
 import torch
 from torch import nn

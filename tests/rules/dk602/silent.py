@@ -1,4 +1,4 @@
-"""Loops whose memory does not grow, or stops."""
+"""Loops whose memory does not grow, or stops growing."""
 
 import collections
 

@@ -53,7 +53,7 @@ def outputs_collected_for_a_metric():
             predictions += [model(torch.randn(4, 3)) for _ in range(2)]  # DK603
         assert len(predictions) == 6
 
-    return _program(loop, message="of the graphs are still held")
+    return _program(loop, message="still in memory")
 
 
 def validated_once_at_the_very_end():
@@ -74,4 +74,4 @@ def a_method_that_calls_the_parts():
             for _ in range(2):
                 model.predict(torch.randn(4, 3)).mean().item()
 
-    return _program(loop, count=1, message="calls of `encoder` and of 1 more part in eval mode")
+    return _program(loop, count=1, message="calls of `encoder` and of 1 other module in eval mode")

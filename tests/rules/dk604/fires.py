@@ -1,4 +1,4 @@
-"""Steps that do not fit."""
+"""Steps that need more memory than the budget."""
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ def activations_above_the_budget():
 def optimizer_state_alone_above_the_budget():
     return {
         **_mlp(memory_budget=1 << 18),
-        "expect": {"severity": "error", "message": "of parameters, gradients and optimizer state"},
+        "expect": {"severity": "error", "message": "for parameters, gradients and optimizer state"},
     }
 
 

@@ -1,4 +1,4 @@
-"""Steps that fit, and steps for which no one said what they must fit in."""
+"""Steps that fit into the budget, and steps without a budget."""
 
 import torch
 from torch import nn
@@ -30,4 +30,4 @@ def code_that_reads_values():
 
 
 def no_budget():
-    return {**_program(None), "expect": {"not_examined": "There is no budget"}}
+    return {**_program(None), "expect": {"not_examined": "There is no memory budget"}}

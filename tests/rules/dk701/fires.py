@@ -59,7 +59,7 @@ def _arguments(middle, **expect):
 
 
 def generator_seeded_from_the_system():
-    return _arguments(OwnEntropy(), severity="error", message="no seed reaches")
+    return _arguments(OwnEntropy(), severity="error", message="seed does not control")
 
 
 def fresh_numpy_generator():

@@ -1,4 +1,4 @@
-"""Random, and repeatable."""
+"""Steps that are random and repeatable."""
 
 import random
 
@@ -39,7 +39,7 @@ class NoiseSchedule:
 
 
 class OwnGenerators(nn.Module):
-    """They draw on, each from one seed."""
+    """Each generator is seeded once and is not reset between steps."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Data sets whose workers all draw alike."""
+"""Data sets whose workers all draw the same random numbers."""
 
 import random
 

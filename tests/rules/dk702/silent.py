@@ -1,4 +1,4 @@
-"""Workers that draw on their own."""
+"""Workers that draw independently."""
 
 import random
 
@@ -34,7 +34,7 @@ class OwnGenerator(Frames):
 
 
 class LazyGenerator(Frames):
-    """Made at the first draw, from the seed that each worker is given."""
+    """The generator is created at the first draw, from the seed of each worker."""
 
     noise = None
 
@@ -45,7 +45,7 @@ class LazyGenerator(Frames):
 
 
 class Cached(Frames):
-    """Drawn once and kept."""
+    """Samples are drawn once and cached."""
 
     def __init__(self):
         super().__init__()

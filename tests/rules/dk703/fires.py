@@ -1,4 +1,4 @@
-"""Shuffled once, and never again."""
+"""Samplers that shuffle once and repeat the order in every epoch."""
 
 import torch
 from torch import nn
@@ -33,11 +33,11 @@ def _arguments(sampler, **expect):
 
 
 def generator_made_anew_in_each_epoch():
-    return _arguments(SeededEachTime(), severity="warning", message="SeededEachTime gives the same")
+    return _arguments(SeededEachTime(), severity="warning", message="SeededEachTime of the train loader gives the same")
 
 
 def epoch_that_is_ignored():
-    return _arguments(IgnoresTheEpoch(), severity="error", message="also after set_epoch()")
+    return _arguments(IgnoresTheEpoch(), severity="error", message="even after set_epoch()")
 
 
 def set_epoch_was_not_called():

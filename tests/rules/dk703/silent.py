@@ -1,4 +1,4 @@
-"""Orders that change, or are not meant to."""
+"""Orders that change, or that are fixed on purpose."""
 
 import torch
 from torch import nn
@@ -33,7 +33,7 @@ def in_order():
 
 
 def distributed_before_training():
-    """Only the loop can call set_epoch: until then the order repeats."""
+    """Only the loop can call set_epoch; before training the order repeats."""
     return _arguments(sampler=DistributedSampler(DATA, num_replicas=2, rank=0))
 
 
@@ -73,19 +73,19 @@ def _loop_over(sampler, start):
 
 
 def set_epoch_is_called():
-    """And the validation loader, which is started for epoch 0 each time, is not trained from."""
+    """The validation loader is iterated for epoch 0 each time, but no training step uses it."""
     sampler = DistributedSampler(DATA, num_replicas=1, rank=0)
     return _loop_over(sampler, lambda sampler, epoch: sampler.set_epoch(epoch))
 
 
 def nothing_is_shuffled():
     sampler = DistributedSampler(DATA, num_replicas=1, rank=0, shuffle=False)
-    expect = {"not_examined": "no DistributedSampler that shuffles"}
+    expect = {"not_examined": "no loop iterated a DistributedSampler"}
     return {**_loop_over(sampler, lambda *_: None), "expect": expect}
 
 
 def validation_in_the_middle_of_an_epoch():
-    """Steps follow each start of the validation loader; they are the training loader's."""
+    """Steps follow each iteration of the validation loader, but their data come from the training loader."""
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     train_sampler = DistributedSampler(DATA, num_replicas=1, rank=0)

@@ -1,4 +1,4 @@
-"""State that a step needs and no checkpoint holds."""
+"""State that a step needs and that is in no checkpoint."""
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ def _arguments(model, optimizer=None, **expect):
 
 
 class Annealed(nn.Module):
-    """The weight of a term follows a counter that is a plain number."""
+    """The weight of a loss term depends on a counter that is a plain number."""
 
     def __init__(self):
         super().__init__()
@@ -47,7 +47,7 @@ class RunningScale(nn.Module):
 
 
 class SlowWeights(torch.optim.SGD):
-    """Lookahead with the slow weights where state_dict() does not see them."""
+    """Lookahead whose slow weights are not in state_dict()."""
 
     def __init__(self, parameters):
         super().__init__(parameters, lr=0.1)
@@ -80,4 +80,4 @@ class Misnamed(nn.Linear):
 
 
 def state_dict_that_does_not_load():
-    return _arguments(Misnamed(4, 2), message="cannot be loaded again")
+    return _arguments(Misnamed(4, 2), message="Loading the state_dicts")

@@ -1,4 +1,4 @@
-"""All state is where it should be."""
+"""Models and optimizers whose state_dicts are complete."""
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ def rotary_embedding_in_buffers_that_are_not_saved():
 
 
 class Counting(nn.Module):
-    """A counter that is only logged, a counter in a buffer, and a generator of its own."""
+    """A counter that is only logged, a counter in a buffer, and a separate generator."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +77,7 @@ def counters_that_are_saved_or_only_logged():
 
 
 class Averaged(nn.Module):
-    """An average of the weights, beside those that train."""
+    """An average of the weights, next to the weights that train."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,7 @@ _CALLS = [0]
 
 
 def loss_that_counts_its_calls():
-    """A counter of the loop's own, outside the model: it goes on counting in each try, so nothing can be said."""
+    """A counter of the loop, outside the model: it is not restored between the runs, so the rule cannot judge."""
 
     def annealed(model, state):
         _CALLS[0] += 1

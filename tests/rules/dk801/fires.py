@@ -1,4 +1,4 @@
-"""Steps that leave parameters out, which DistributedDataParallel does not forgive."""
+"""Steps in which some parameters of a DistributedDataParallel get no gradient."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from two_ranks import alone, leave
 
 
 class Policy(nn.Module):
-    """Looks at the image if there is one."""
+    """Runs the vision tower only if there is an image."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ def batch_without_an_image():
 
 
 def only_the_second_step():
-    """Named before the third step, in which DDP would raise."""
+    """The rule fires before the third step, in which DDP would raise."""
     alone()
     model = DistributedDataParallel(Policy())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

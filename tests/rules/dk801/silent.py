@@ -1,4 +1,4 @@
-"""Steps that leave nothing out, or may."""
+"""Steps that use every parameter, or that need not."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ class Policy(nn.Module):
 
 
 class BlankFrame(Policy):
-    """Without an image the tower sees a blank one, and its result counts for nothing."""
+    """Without an image the tower runs on a blank frame, and its result is masked out."""
 
     def forward(self, state, image=None):
         present = image is not None

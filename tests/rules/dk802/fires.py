@@ -1,4 +1,4 @@
-"""Two ranks that come apart."""
+"""Two ranks whose parameters diverge."""
 
 import torch
 from torch import nn
@@ -38,7 +38,7 @@ def _program(step, prepare=_prepare, **expect):
 
 
 def one_rank_clips():
-    """From the third step on: until then the gradients are small enough."""
+    """Rank 0 clips from the third step on."""
 
     def step(model, optimizer, rank, number):
         model(torch.randn(4, 3)).square().mean().backward()
@@ -56,7 +56,7 @@ def wrapper_bypassed():
 
 
 def head_changed_on_one_rank():
-    """Somebody loads an action head on rank 0, after DDP has copied its weights to the others."""
+    """The action head is changed on rank 0 after DDP has copied the weights to the other ranks."""
 
     def step(model, optimizer, rank, number):
         if rank == 0 and number == 1:

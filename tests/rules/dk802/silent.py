@@ -1,4 +1,4 @@
-"""Two ranks that stay together, each on its own data."""
+"""Two ranks that stay equal, each training on its own data."""
 
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ def _step(model, optimizer, rank, number):
 
 
 def running_statistics_differ():
-    """Each rank's BatchNorm has seen other data; DDP evens that out at the next forward."""
+    """The BatchNorm of each rank has seen other data; DDP synchronises its buffers at the next forward."""
     return _program(_step)
 
 
@@ -62,7 +62,7 @@ def accumulation():
 
 
 def part_that_ddp_was_told_to_ignore():
-    """An adapter of each rank's own."""
+    """Each rank has its own adapter."""
 
     def prepare():
         model = _policy()
@@ -77,7 +77,7 @@ def part_that_ddp_was_told_to_ignore():
 
 
 def watched_on_one_rank_only():
-    """It waits for nobody, and says that it could not compare."""
+    """The probe does not wait for the other rank, and the rule reports that nothing was compared."""
     return _program(_step, watched_on_both=False, not_examined="enter watch() on every rank")
 
 
@@ -90,5 +90,5 @@ def one_process():
         optimizer.step()
         leave()
 
-    expect = {"not_examined": "no other rank"}
+    expect = {"not_examined": "no other ranks"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}

@@ -1,4 +1,4 @@
-"""Loops that train past the wrapper."""
+"""Loops that train the inner module and bypass the wrapper."""
 
 import torch
 from torch import nn
@@ -46,7 +46,7 @@ def bare_module_is_called():
 
 
 def bare_module_is_watched_too():
-    """The wrapper exists all the same."""
+    """Only the inner module is watched; its wrapper exists elsewhere."""
     return _train(_bare, watched="inner", module="", message="The module inside DistributedDataParallel")
 
 

@@ -1,4 +1,4 @@
-"""Right ways to call what a wrapper holds."""
+"""Correct ways to call the module inside a wrapper."""
 
 import torch
 import torch.distributed as dist
@@ -42,19 +42,19 @@ def wrapper_is_called():
 
 
 def evaluation_through_the_module():
-    """On rank 0 alone it must be: through the wrapper it would wait for the others."""
+    """Needed if only rank 0 evaluates: a call through the wrapper would wait for the other ranks."""
 
     def step(model, optimizer):
         _step(model, optimizer)
         with torch.no_grad():
             model.module(torch.randn(4, 3))
-        model.module(torch.randn(4, 3)).square().mean().item()  # somebody forgot no_grad, and went no way back
+        model.module(torch.randn(4, 3)).square().mean().item()  # without no_grad, but also without a backward
 
     return _train(step)
 
 
 def input_gradients_in_evaluation():
-    """A saliency map: backward through the bare module, for the image's sake, and no step on it."""
+    """A saliency map: backward through the inner module for the gradient of the input, without a step."""
 
     def step(model, optimizer):
         _step(model, optimizer)
@@ -99,7 +99,7 @@ def accumulation():
 
 
 def discriminator_at_the_generators_turn():
-    """It is passed without its wrapper, and the gradients that it gets are thrown away before its own step."""
+    """The generator's step calls it without its wrapper; the gradients are discarded before its own step."""
     alone()
     model = nn.ModuleDict(
         {

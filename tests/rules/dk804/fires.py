@@ -1,11 +1,11 @@
-"""Two ranks that do not make the same calls. The group's time-out is two seconds."""
+"""Two ranks that do not make the same calls; a call that both ranks began times out after two seconds."""
 
 import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from two_ranks import two_ranks
+from two_ranks import LIMIT_S, meet_and_hurry, two_ranks
 
 import debugkit
 
@@ -16,36 +16,40 @@ def _prepare():
 
 
 def _program(calls, **expect):
-    """Both ranks call `calls(rank)`; rank 0 does not come through."""
+    """Both ranks call `calls(rank)`; rank 0 does not return from it."""
 
     def beside(model, optimizer):
         with debugkit.watch(model, optimizer, select="DK804"):
+            meet_and_hurry()
             try:
                 calls(1)
             except RuntimeError:
-                time.sleep(20)  # a hang is no hang where the other process has gone
+                time.sleep(LIMIT_S)  # rank 0 hangs only while this process exists
 
-    (model, optimizer), _ = two_ranks(_prepare, beside, timeout_s=2)
+    def loop(model, optimizer):
+        meet_and_hurry()
+        calls(0)
+
+    (model, optimizer), _ = two_ranks(_prepare, beside)
     return {
         "model": model,
         "optimizer": optimizer,
-        "loop": lambda model, optimizer: calls(0),
+        "loop": loop,
         "raises": RuntimeError,
         "expect": {"severity": "error", **expect},
     }
 
 
 def rank_that_is_elsewhere():
-    """It evaluates, in a branch of its own."""
+    """Rank 1 evaluates in a separate branch."""
 
     def calls(rank):
-        dist.barrier()
         if rank == 0:
             dist.all_reduce(torch.ones(3))
         else:
-            time.sleep(20)  # DK804
+            time.sleep(LIMIT_S)  # DK804
 
-    return _program(calls, message="rank 1 never came and stands at fires.py:")
+    return _program(calls, message="rank 1 never made this call and is at fires.py:")
 
 
 def two_operations():
@@ -59,7 +63,7 @@ def two_operations():
 
 
 def two_shapes():
-    """A last batch that is shorter on one rank. gloo lets rank 0 go on with what it got."""
+    """The last batch is shorter on one rank. With gloo, rank 0 continues with wrong values."""
 
     def calls(rank):
         if rank == 0:
@@ -72,7 +76,7 @@ def two_shapes():
 
 
 def backward_that_others_are_past():
-    """Rank 1's batch has no image: it leaves its backward while rank 0 waits, and its next forward raises."""
+    """Rank 1's batch has no image: its backward ends while rank 0 waits in its own, and its next forward raises."""
     tower, head = nn.Linear(3, 3), nn.Linear(3, 2)
 
     class Policy(nn.Module):
@@ -88,6 +92,7 @@ def backward_that_others_are_past():
         return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
     def train(model, optimizer, rank):
+        meet_and_hurry()
         for _ in range(2):
             optimizer.zero_grad()
             out = model(torch.ones(4, 3), has_image=rank == 0)  # DK804
@@ -102,13 +107,15 @@ def backward_that_others_are_past():
         try:
             beside(model, optimizer)
         except RuntimeError:
-            time.sleep(20)
+            time.sleep(LIMIT_S)
 
-    (model, optimizer), _ = two_ranks(prepare, beside_and_stay, timeout_s=2)
+    (model, optimizer), _ = two_ranks(prepare, beside_and_stay)
     return {
         "model": model,
         "optimizer": optimizer,
         "loop": lambda model, optimizer: train(model, optimizer, 0),
         "raises": RuntimeError,
-        "expect": {"message": "rank 1 is past it and raised RuntimeError: Expected to have finished reduction"},
+        "expect": {
+            "message": "rank 1 has finished this call and raised RuntimeError: Expected to have finished reduction"
+        },
     }

@@ -1,4 +1,4 @@
-"""Two ranks that make the same calls, or may make others."""
+"""Two ranks that make the same calls, or calls that may differ."""
 
 import time
 
@@ -50,14 +50,14 @@ def same_calls():
 def rank_that_is_slow():
     def calls(rank):
         if rank == 1:
-            time.sleep(0.8)  # it alone writes the checkpoint
+            time.sleep(0.8)  # only this rank writes the checkpoint
         dist.barrier()
 
     return _program(calls)
 
 
 def group_of_one_rank():
-    """Its calls are nobody else's business."""
+    """Calls of a subgroup are compared only within the subgroup."""
 
     def calls(rank):
         groups = [dist.new_group([0]), dist.new_group([1])]
@@ -69,7 +69,7 @@ def group_of_one_rank():
 
 
 def gather_of_different_kinds():
-    """Only the receiving rank hands in a list."""
+    """Only the receiving rank passes a list."""
 
     def calls(rank):
         dist.gather(torch.ones(2), [torch.ones(2), torch.ones(2)] if rank == 0 else None, dst=0)
@@ -78,7 +78,7 @@ def gather_of_different_kinds():
 
 
 def exception_of_another_kind():
-    """No collective is under way: what the loop raised is its own matter."""
+    """The loop raises while no collective is running."""
     alone()
     model, optimizer = _prepare()
 

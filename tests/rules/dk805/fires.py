@@ -1,4 +1,4 @@
-"""Samplers whose parts do not add up."""
+"""Samplers that do not divide the data between the ranks."""
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ def _arguments(loader, **expect):
 
 
 class PartOfAShuffle(Sampler):
-    """Every rank shuffles by the generator that everything else draws from, and takes each second index."""
+    """Every rank shuffles with the global generator and takes every second index."""
 
     def __init__(self, rank, world_size):
         self.rank, self.world_size = rank, world_size
@@ -31,7 +31,7 @@ class PartOfAShuffle(Sampler):
 
 
 class OverlappingParts(PartOfAShuffle):
-    """Each part is half of the data, and begins after a third of it."""
+    """Each part is half of the data, but the second one starts after a third."""
 
     def __iter__(self):
         yield from range(self.rank * 8, self.rank * 8 + 12)
@@ -44,16 +44,18 @@ class IgnoresItsRank(PartOfAShuffle):
 
 def shuffle_by_the_global_generator():
     loader = DataLoader(DATA, batch_size=2, sampler=PartOfAShuffle(0, 2))
-    return _arguments(loader, severity="warning", message="as soon as one rank has drawn another")
+    return _arguments(loader, severity="warning", message="as soon as one rank draws one random number more")
 
 
 def parts_that_overlap():
     sampler = OverlappingParts(1, 2)
-    return _arguments(DataLoader(DATA, batch_size=2, sampler=sampler), message="4 are visited by several, 4 by none")
+    return _arguments(
+        DataLoader(DATA, batch_size=2, sampler=sampler), message="several ranks visit 4 of them, and no rank visits 4"
+    )
 
 
 class EveryFourth(PartOfAShuffle):
-    """Made for four ranks, and run on two."""
+    """Created for four ranks but run on two."""
 
     def __iter__(self):
         yield from range(self.rank, 24, 4)
@@ -61,9 +63,9 @@ class EveryFourth(PartOfAShuffle):
 
 def part_of_a_larger_world():
     sampler = EveryFourth(0, 2)
-    return _arguments(DataLoader(DATA, batch_size=2, sampler=sampler), severity="error", message="12 by none")
+    return _arguments(DataLoader(DATA, batch_size=2, sampler=sampler), severity="error", message="no rank visits 12")
 
 
 def sampler_that_ignores_its_rank():
     loader = DataLoader(DATA, batch_size=2, sampler=IgnoresItsRank(0, 2))
-    return _arguments(loader, severity="warning", message="24 are visited by several")
+    return _arguments(loader, severity="warning", message="several ranks visit 24 of them")

@@ -1,10 +1,10 @@
-"""Samplers that divide their data, and some that need not."""
+"""Samplers that divide their data, and samplers that need not."""
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler, TensorDataset
 
-DATA = TensorDataset(torch.arange(100.0).reshape(25, 4))  # an odd number: two ranks cannot have equally many
+DATA = TensorDataset(torch.arange(100.0).reshape(25, 4))  # odd, so that two ranks cannot have equal parts
 
 
 def _arguments(loader, **expect):
@@ -27,7 +27,7 @@ def distributed_sampler_that_drops_the_tail():
 
 
 class BatchesOfARank(Sampler):
-    """As accelerate does: whole batches go round among the processes."""
+    """As in accelerate: whole batches are distributed round-robin between the processes."""
 
     def __init__(self, process_index, num_processes):
         self.process_index, self.num_processes = process_index, num_processes
@@ -76,7 +76,7 @@ class WorkedOutBefore(Sampler):
 
 def part_worked_out_when_made():
     loader = DataLoader(DATA, batch_size=2, sampler=WorkedOutBefore(1, 2))
-    return _arguments(loader, not_examined="that can be asked")
+    return _arguments(loader, not_examined="whose indices can be read")
 
 
 def one_process():

@@ -1,4 +1,4 @@
-"""Configurations whose text is meant as text."""
+"""Configurations whose strings are intended as strings."""
 
 from pathlib import Path
 from typing import Any
@@ -7,17 +7,17 @@ HERE = Path(__file__).parent
 
 
 def versions_names_and_modes() -> dict[str, Any]:
-    """Text that looks like a number, and modes that look like truth values; 1e-3 through Hydra is a number."""
+    """Strings that look like numbers, and modes that look like booleans; 1e-3 through Hydra is a number."""
     return {"config": {"config_dir": HERE / "conf", "config_name": "healthy"}}
 
 
 def numbers_read_by_hand() -> dict[str, Any]:
-    """With a dot, YAML's own reader agrees; the same key in two mappings is two keys."""
+    """With a dot, PyYAML reads a number too; the same key in two mappings is two keys."""
     return {"config": {"files": [HERE / "typed.yaml"]}}
 
 
 def plain_mapping() -> dict[str, Any]:
-    """What a program has built itself."""
+    """A config that the program has built itself."""
     return {"config": {"cfg": {"lr": 1e-4, "schedule": "cosine", "python_version": "3.11", "resume": None}}}
 
 

@@ -1,4 +1,4 @@
-"""Runs whose output belongs together."""
+"""Runs whose outputs are kept together."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ RUN = "/runs/outputs/2026-03-01/12-00-00"
 
 
 def everything_in_the_run_directory() -> dict[str, Any]:
-    """As it should be."""
+    """Every path is built from the run directory."""
     directories = {"checkpoints": f"{RUN}/checkpoints", "logs": Path(RUN), "plots": f"{RUN}/a/b"}
     return {"config": {"directories": directories, "run_dir": RUN}}
 
@@ -20,18 +20,18 @@ def relative_paths_of_a_job_that_moved() -> dict[str, Any]:
 
 
 def scratch_disk_that_leads_back() -> dict[str, Any]:
-    """Weights are large and go to another disk, under the run's own name."""
+    """Weights are large and are written to another disk, in a folder with the name of the run."""
     directories = {"checkpoints": "/scratch/weights/2026-03-01/12-00-00"}
     return {"config": {"directories": directories, "run_dir": RUN}}
 
 
 def root_of_all_runs() -> dict[str, Any]:
-    """`paths.log_dir` is the folder that Hydra's run directories are made in; the checkpoints follow the run."""
+    """`paths.log_dir` is the folder of all Hydra run directories; the checkpoints are in the run directory."""
     cfg = OmegaConf.create({"paths": {"log_dir": "/runs"}, "callbacks": {"dirpath": "${run}/checkpoints"}, "run": RUN})
     return {"config": {"cfg": cfg, "run_dir": RUN}}
 
 
 def no_run_directory() -> dict[str, Any]:
-    """Outside of Hydra there is nothing to compare with."""
+    """Without Hydra there is no run directory to compare with."""
     config = {"directories": {"checkpoints": "checkpoints"}}
     return {"config": config, "expect": {"not_examined": "No run directory is known"}}

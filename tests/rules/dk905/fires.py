@@ -1,11 +1,11 @@
-"""Data whose needed columns a Trainer-like collator takes away."""
+"""Data with columns that the loss needs and that a Trainer-like collator removes."""
 
 import torch
 from torch import nn
 
 
 class _RemovesColumns:
-    """What a Hugging Face Trainer puts around the collator, reduced to what the rule recognises it by."""
+    """A Hugging Face Trainer's wrapper around the collator, reduced to the attributes that the rule looks for."""
 
     def __init__(self, data_collator, signature_columns):
         self.data_collator, self.signature_columns = data_collator, signature_columns
@@ -63,11 +63,11 @@ def _fixture(model, columns, expect, collate=_stack, loss_fn=None):
 
 
 def forward_reads_it_from_its_keywords():
-    return _fixture(_Policy(), ("weight", "episode"), {"message": "the column `weight`, and the loss needs it"})
+    return _fixture(_Policy(), ("weight", "episode"), {"message": "the column `weight`, but the loss needs it"})
 
 
 def compute_loss_pops_it():
-    """Beside a column that `forward` would refuse."""
+    """Another dropped column would make `forward` raise."""
 
     def loss_fn(model, batch):
         weight = batch.pop("weight", None)
@@ -83,7 +83,7 @@ def collator_makes_an_input_of_it():
         batch["state"] = batch["state"] + batch.pop("pixels")
         return batch
 
-    expect = {"message": "there is none (KeyError: 'pixels') without", "severity": "error"}
+    expect = {"message": "it cannot be computed (KeyError: 'pixels') without", "severity": "error"}
     return _fixture(_Strict(), ("pixels",), expect, collate=collate)
 
 
@@ -93,5 +93,5 @@ def two_are_needed():
         batch["action"] = batch["action"] + offset
         return model(**batch)["loss"] * torch.as_tensor(weight).mean()
 
-    expect = {"message": "the columns `weight`, `offset`, and the loss needs them"}
+    expect = {"message": "the columns `weight`, `offset`, but the loss needs them"}
     return _fixture(_Strict(), ("weight", "offset"), expect, loss_fn=loss_fn)

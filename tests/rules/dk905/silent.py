@@ -1,4 +1,4 @@
-"""Data whose dropped columns nobody reads, and loaders that drop none."""
+"""Data whose dropped columns are not used, and loaders that drop none."""
 
 import torch
 from torch import nn
@@ -61,7 +61,7 @@ def dropped_columns_are_ignored_by_forward():
 
 
 def dropped_columns_would_be_refused_by_forward():
-    """Dropping them is what makes the model run at all."""
+    """The model runs only if the column is dropped."""
     return _fixture(_Strict(), ("episode", "noise"), loss_fn=lambda model, batch: model(**batch)["loss"])
 
 
@@ -84,4 +84,4 @@ def neither_way_gives_a_loss():
     def loss_fn(model, batch):
         raise RuntimeError("no camera")
 
-    return _fixture(_Policy(), ("noise",), loss_fn=loss_fn, expect={"not_examined": "none without them"})
+    return _fixture(_Policy(), ("noise",), loss_fn=loss_fn, expect={"not_examined": "neither with nor without"})

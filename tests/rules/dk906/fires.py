@@ -1,4 +1,4 @@
-"""Modules shaped like a LightningModule whose training_step keeps its loss to itself."""
+"""Modules with the interface of a LightningModule whose training_step does not return a usable loss."""
 
 import functools
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class _Module(nn.Module):
-    """What the rule recognises a LightningModule by."""
+    """The methods by which the rule recognises a LightningModule."""
 
     automatic_optimization = True
 
@@ -23,7 +23,7 @@ class _Module(nn.Module):
 
 
 def _fit(batches=5):
-    """Automatic optimization, as Lightning does it: forward and backward are the closure of step()."""
+    """Automatic optimization as in Lightning: forward and backward run in the closure of step()."""
 
     def loop(module, optimizer):
         for index in range(batches):

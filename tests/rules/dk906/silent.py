@@ -1,4 +1,4 @@
-"""Modules that return what their loop needs, and loops that need nothing."""
+"""Modules that return what their loop needs, and loops that ignore the result."""
 
 import torch
 from torch import nn
@@ -53,7 +53,7 @@ def returns_a_mapping():
 
 
 def leaves_out_a_batch_now_and_then():
-    """The first two, of all: until the replay buffer is full there is nothing to learn."""
+    """The first two batches are skipped, until the replay buffer has data."""
 
     class Skips(_Module):
         def training_step(self, batch, index):
@@ -76,12 +76,12 @@ def optimizes_by_hand():
             optimizer.step()
 
     module = ByHand()
-    expect = {"not_examined": "optimizes by hand"}
+    expect = {"not_examined": "manual optimization"}
     return {"model": module, "optimizer": module.configure_optimizers(), "loop": loop, "expect": expect}
 
 
 def evaluated_with_its_training_step():
-    """The loss on held-out data, from the same method."""
+    """The same method also computes the loss on validation data."""
 
     def loop(module, optimizer):
         _loop(module, optimizer)
@@ -99,7 +99,7 @@ def plain_module():
         "model": module,
         "batch": torch.randn(4, 3),
         "loss_fn": lambda module, batch: module(batch).square().mean(),
-        "expect": {"not_examined": "no LightningModule"},
+        "expect": {"not_examined": "not a LightningModule"},
     }
 
 

@@ -1,0 +1,248 @@
+"""All private PyTorch names that debugkit uses, each with a fallback for versions without it.
+
+No other file of debugkit may use one; a test checks this. The tests also run with the oldest version, `OLDEST`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.autograd.graph import Node
+    from torch.optim.lr_scheduler import LRScheduler
+
+OLDEST = "2.6"
+"""The oldest PyTorch version that debugkit supports."""
+SET_GRAD_ENABLED = getattr(torch._C, "_set_grad_enabled", None)
+"""The function that `torch.no_grad()` calls; a TorchFunctionMode intercepts it. None: no_grad blocks are not named."""
+SENSITIVE_TO_MODE: tuple[type[nn.Module], ...] = (
+    getattr(nn.modules.dropout, "_DropoutNd", nn.Dropout),
+    getattr(nn.modules.batchnorm, "_NormBase", nn.modules.batchnorm.BatchNorm1d),
+    nn.RReLU,
+)
+"""Modules that behave differently in training and in evaluation."""
+CONVOLUTIONS: tuple[type[nn.Module], ...] = (getattr(nn.modules.conv, "_ConvNd", nn.Conv2d),)
+"""Every convolution of torch.nn."""
+BATCH_NORMS: tuple[type[nn.Module], ...] = (getattr(nn.modules.batchnorm, "_BatchNorm", nn.BatchNorm2d),)
+"""Every batch normalisation of torch.nn."""
+
+
+# What is running
+
+
+def in_backward() -> bool:
+    """Whether this thread runs a backward pass: activation checkpointing calls modules again in one."""
+    current = getattr(torch._C, "_current_graph_task_id", None)
+    return current is not None and current() != -1
+
+
+def in_functorch() -> bool:
+    """Whether the values are those of a `torch.func` transform. They must not be kept after it."""
+    functorch = getattr(torch._C, "_functorch", None)
+    peek = getattr(functorch, "peek_interpreter_stack", None)
+    return peek is not None and peek() is not None
+
+
+def in_transform() -> bool:
+    """Whether the values are symbols of a tracer or of `torch.func`."""
+    tracing = getattr(torch._C, "_get_tracing_state", None)
+    return (tracing is not None and tracing() is not None) or in_functorch()
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether `torch.compile` or `model.compile()` was applied to the model or to a part of it."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    return any(
+        hasattr(part, "_orig_mod")
+        or getattr(part, "_compiled_call_impl", None) is not None
+        or (dynamo is not None and isinstance(part, dynamo.OptimizedModule))
+        for part in model.modules()
+    )
+
+
+def autocast_is_enabled(region: Any) -> bool:
+    """Whether an autocast region switches autocast on (`torch.autocast(…, enabled=False)` does not)."""
+    return bool(getattr(region, "_enabled", True))
+
+
+# Modes
+
+
+def mode_stack() -> list[Any]:
+    """The current function modes of PyTorch, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def set_mode_stack(modes: Sequence[Any]) -> None:
+    """Set the function modes of PyTorch, outermost first."""
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)
+
+
+def default_device_mode() -> Any:
+    """The mode of `torch.set_default_device`, which must be the outermost one; None without it."""
+    return getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
+
+
+def leave(mode: TorchFunctionMode) -> None:
+    """Remove `mode` from torch's stack wherever it is, and keep the others in their order; nothing if it is not there.
+
+    `mode.__exit__()` removes whatever is on top, which may be another one.
+    """
+    stack = mode_stack()
+    if any(entry is mode for entry in stack):
+        set_mode_stack([entry for entry in stack if entry is not mode])
+
+
+def without_dispatch_modes() -> contextlib.AbstractContextManager[Any]:
+    """A block whose operations bypass all dispatch modes."""
+    disable = getattr(torch.utils._python_dispatch, "_disable_current_modes", contextlib.nullcontext)
+    return disable()
+
+
+def without_torch_function() -> contextlib.AbstractContextManager[Any]:
+    """A block whose operations bypass all function modes and tensor subclasses."""
+    return torch._C.DisableTorchFunction()
+
+
+def fake_tensor_mode(*, allow_non_fake_inputs: bool) -> FakeTensorMode:
+    """A FakeTensorMode: tensors with shape, dtype and device, without memory."""
+    from torch._subclasses import fake_tensor
+
+    return fake_tensor.FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs)
+
+
+def fake_tensor_type() -> type[Tensor]:
+    """The class of the tensors of a FakeTensorMode."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return FakeTensor
+
+
+FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
+"""The logger to which fake tensors report unsupported operations."""
+
+
+def register_python_device(name: str) -> None:
+    """Make `torch.device(name)` a device without memory, once per process. Raises RuntimeError if unsupported."""
+    try:
+        from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+    except ImportError as error:
+        raise RuntimeError(f"PyTorch {torch.__version__} cannot hold a device made in Python; 2.10 can") from error
+
+    class Backend(_DummyBackendModule):
+        def is_available(self) -> bool:
+            return False  # otherwise torch.tensor(…, device=name) allocates real memory on the device
+
+        def get_amp_supported_dtype(self) -> list[torch.dtype]:
+            return [torch.bfloat16, torch.float16]
+
+    _setup_privateuseone_for_python_backend(rename=name, backend_module=Backend())
+
+
+# Tensors and graphs
+
+
+def version_of(tensor: Tensor) -> int:
+    """The number of in-place changes of the tensor; -1 for an inference tensor, which has no counter."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def unchanged_versions(tensors: Tensor | tuple[Tensor, ...]) -> contextlib.AbstractContextManager[Any]:
+    """A block in which in-place changes are not counted. If torch does not support this, they are counted."""
+    preserve = getattr(torch.autograd.grad_mode, "_unsafe_preserve_version_counter", None)
+    return contextlib.nullcontext() if preserve is None else preserve(tensors)
+
+
+def base_of(tensor: Tensor) -> Tensor:
+    """The tensor that this one is a view of, or itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def sequence_number(node: Node) -> int:
+    """The sequence number that autograd assigned to a node. It is unique within a thread."""
+    return int(node._sequence_nr())
+
+
+def function_of(node: Node) -> Any:
+    """The `torch.autograd.Function` whose backward is this node. None for PyTorch's own nodes."""
+    return getattr(node, "_forward_cls", None)
+
+
+def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The L2 norm of each tensor, on its device. Uses few kernels if torch supports this."""
+    if not tensors:
+        return []
+    together = getattr(torch, "_foreach_norm", None)
+    if together is None:
+        return [torch.linalg.vector_norm(tensor) for tensor in tensors]
+    return list(together(list(tensors)))
+
+
+# Modules
+
+
+def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """The module's own parameters by name, as the dictionary that the module reads."""
+    return module._parameters
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """The module's own buffers by name, as the dictionary that the module reads."""
+    return module._buffers
+
+
+def unsaved_buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """The module's own buffers that `state_dict` leaves out (`persistent=False`)."""
+    unsaved: Iterable[str] = getattr(module, "_non_persistent_buffers_set", ())
+    return {name: module._buffers[name] for name in unsaved}
+
+
+REGISTERED = ("_parameters", "_buffers", "_modules")
+"""The attributes in which a module stores its parameters, buffers and submodules."""
+
+
+def forget_global_hook(hook_id: int) -> None:
+    """Complete the removal of a global forward hook: PyTorch also records which hooks take keyword
+    arguments, and compiled models have guards on this record."""
+    getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {}).pop(hook_id, None)
+
+
+# Loops
+
+
+def is_initial_step(scheduler: LRScheduler) -> bool:
+    """Whether the step that just ended was the one in the scheduler's constructor. torch 2.6 has only a step count."""
+    initial = getattr(scheduler, "_is_initial", None)
+    return bool(getattr(scheduler, "_step_count", 2) <= 1) if initial is None else bool(initial)
+
+
+def has_stepped(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer with a scheduler has stepped."""
+    return bool(getattr(optimizer, "_opt_called", False))
+
+
+CLIPS_EVERY_NORM = "_clip_grads_with_norm_"
+"""In `torch.nn.utils.clip_grad`: the function that `clip_grad_norm_` calls, even if that was imported by name."""
+
+
+def end_workers(loader: Any) -> None:
+    """Stop a DataLoader's persistent workers, so that its next iterator starts new ones."""
+    if hasattr(loader, "_iterator"):
+        loader._iterator = None
+
+
+def has_running_workers(loader: Any) -> bool:
+    """Whether a DataLoader's persistent workers are running."""
+    return getattr(loader, "_iterator", None) is not None

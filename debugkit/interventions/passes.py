@@ -1,0 +1,118 @@
+"""Evaluation passes with equal random draws, and the floor below which their differences are noise."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from debugkit.finding import NotExamined
+from debugkit.randomness import same_randomness
+from debugkit.recorders.module_calls import every_call
+from debugkit.setup import TrainingSetup
+from debugkit.structure import clone_tensors, map_tensors, tensors_in
+
+RELATIVE_FLOOR = 1e-5
+"""Healthy padding and batching move a float32 output by about 1.5e-7 of its size (measured)."""
+_SEED = 0
+_FLOORS: weakref.WeakKeyDictionary[TrainingSetup, tuple[Pass, float]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """The results of one evaluation pass: every tensor that the root module returned, by path, and the loss."""
+
+    outputs: dict[str, torch.Tensor]
+    loss: torch.Tensor
+    drawn: bytes = b""
+    """torch's random state after the pass; it is equal for two passes that drew equally many numbers."""
+
+
+def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = True) -> Pass:
+    """Compute the loss in eval mode, without gradients, always with the same seed, and keep what the model returned.
+
+    If the model returned only the loss, the output is that of the declared inference or of `model.predict(batch)`.
+    Raises NotExamined if neither exists, unless `output_needed` is False.
+    """
+    kept: dict[str, torch.Tensor] = {}
+    batch = setup.fresh_batch() if batch is None else batch
+
+    def keep(module: nn.Module, output: Any) -> None:
+        if module is setup.model:
+            kept.update((path, tensor.detach().clone()) for path, tensor in tensors_in(output) if tensor.ndim > 0)
+
+    setup.model.eval()
+    with every_call(keep), torch.no_grad(), same_randomness(_SEED):
+        loss = setup.loss(clone_tensors(batch)).detach().clone()
+        drawn = torch.get_rng_state().numpy().tobytes()
+    if not kept and output_needed:
+        with torch.no_grad(), same_randomness(_SEED):
+            kept.update(_predicted(setup, clone_tensors(batch)))
+    return Pass(kept, loss, drawn)
+
+
+def _predicted(setup: TrainingSetup, batch: Any) -> dict[str, torch.Tensor]:
+    inference = setup.declare.inference
+    if inference is None and callable(predict := getattr(setup.model, "predict", None)):
+        inference = lambda _model, inputs: predict(inputs)  # noqa: E731 - the signature of a declared inference
+    if inference is None:
+        raise NotExamined(
+            "The model returns no output in addition to the loss: return one, or pass declare=Declare(inference=…)."
+        )
+    return {path: tensor.detach().clone() for path, tensor in tensors_in(inference(setup.model, batch)) if tensor.ndim}
+
+
+def floor(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = True) -> tuple[Pass, float]:
+    """A pass and its noise floor: ten times the relative difference of an identical pass, and at least 1e-5.
+
+    For the setup's own batch both passes run only once, and all measurements share the result.
+    """
+    if batch is not None:
+        first, second = (evaluate(setup, batch, output_needed=output_needed) for _ in range(2))
+        return first, floor_between(setup, first, second)
+    known = _FLOORS.get(setup)
+    if known is None or (output_needed and not known[0].outputs):
+        first, second = (evaluate(setup, output_needed=output_needed) for _ in range(2))
+        known = _FLOORS[setup] = first, floor_between(setup, first, second)
+    return known
+
+
+def floor_between(setup: TrainingSetup, first: Pass, second: Pass) -> float:
+    """The noise floor of two identical passes that have already run."""
+    noise = max((distance(tensor, second.outputs[path]) for path, tensor in first.outputs.items()), default=0.0)
+    noise = max(noise, distance(first.loss, second.loss))
+    return max(10 * noise, minimal_floor(setup.model))
+
+
+def minimal_floor(model: torch.nn.Module) -> float:
+    """1e-5, or four rounding errors of the coarsest floating dtype of the parameters: 3e-2 for a model in bfloat16."""
+    kinds = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    kinds &= {torch.bfloat16, torch.float16, torch.float32, torch.float64}
+    return max(RELATIVE_FLOOR, 4 * max((torch.finfo(kind).eps for kind in kinds), default=0.0))
+
+
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest absolute difference, divided by the largest finite absolute value; inf if the shapes differ.
+
+    Two NaNs, or two equal infinities, at the same position count as equal.
+    """
+    if one.shape != other.shape:
+        return float("inf")
+    if one.numel() == 0:
+        return 0.0
+    one, other = one.detach().to(torch.float64), other.detach().to(torch.float64)
+    same = (one == other) | (one.isnan() & other.isnan())
+    both = torch.stack([one, other])
+    scale = both[both.isfinite()].abs().max().item() if both.isfinite().any() else 0.0
+    gap = torch.where(same, 0.0, (one - other).abs())
+    if not gap.isfinite().all():
+        return float("inf")
+    return float(gap.max().item() / scale) if scale > 0 else 0.0
+
+
+def with_rows(batch: Any, size: int, change: Any) -> Any:
+    """The batch with `change(path, tensor)` for each tensor whose first dimension is the batch."""
+    return map_tensors(batch, lambda path, tensor: change(path, tensor) if tensor.shape[:1] == (size,) else tensor)

@@ -1,0 +1,1 @@
+"""One source of training-loop events, and the observers of these events."""

@@ -1,0 +1,284 @@
+"""Records what a loop does with optimizers, scalers and schedulers, under whatever names it has imported them."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from debugkit._torch_private import CLIPS_EVERY_NORM, has_stepped, in_backward, is_initial_step
+from debugkit.finding import SourceLine
+from debugkit.frames import user_line
+from debugkit.loop.gradient_resets import GradientResets
+from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
+from debugkit.loop.scaler_use import ScalerUse
+from debugkit.observer import Observer
+from debugkit.recorders.patches import Patches
+from debugkit.recorders.timeline import Timeline
+
+_REMEMBERED = 512
+
+
+class LoopEvents:
+    """Records the events of the given optimizers, or of all if none are given. `.observation` is the run so far."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        observer: Observer,
+        optimizers: Iterable[Optimizer] | None = None,
+        is_paused: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.observer = observer
+        self.resets = GradientResets(timeline, is_paused)
+        self._is_paused = is_paused
+        self._given = None if optimizers is None else tuple(optimizers)
+        self._known: list[weakref.ref[Optimizer]] = []
+        self._labels: list[str] = []
+        self.steps: list[int] = []
+        self._events: deque[LoopEvent] = deque(maxlen=_REMEMBERED)
+        self._order = self.backwards = self._scaler_steps = self._skipped = self._steps_before = 0
+        self._last_scaler: weakref.ref[Any] | None = None
+        self._in_scheduler = 0
+        self.closure_calls: int | None = None
+        """How often the running `step()` has called its closure; None if it has none."""
+        self._patches = Patches()
+        self._handles: list[RemovableHandle] = []
+
+    @property
+    def observation(self) -> OptimizerEvents:
+        """The record so far."""
+        return OptimizerEvents(
+            labels=tuple(self._labels),
+            steps=tuple(self.steps),
+            backwards=self.backwards,
+            skipped=self._skipped,
+            events=tuple(self._events),
+            uses=self.resets.uses(),
+            moved=tuple(self.resets.moved(number) for number in range(len(self._labels))),
+            initial_rates=tuple(_initial_rate(known()) for known in self._known),
+        )
+
+    @property
+    def scaler(self) -> ScalerUse:
+        """The use of GradScalers in the run."""
+        scaler = self._last_scaler() if self._last_scaler is not None else None
+        return ScalerUse(self._scaler_steps, self._skipped, None if scaler is None else float(scaler.get_scale()))
+
+    def __enter__(self) -> Self:
+        self._patches.__enter__()
+        for optimizer in self._given or ():
+            self._number(optimizer)
+        around = self._patches.around
+        around(torch.autograd, "backward", before=self._before_backward, after=self._after_backward)
+        for owner in dict.fromkeys([Optimizer, *(type(o) for o in self._given or ())]):
+            if "zero_grad" in vars(owner):
+                around(owner, "zero_grad", before=self._zero_grad)
+        self._patch_clipping()
+        self._patch_scaler()
+        self._patches.around_overrides(LRScheduler, "step", before=self._before_schedule, after=self._after_schedule)
+        self._handles.append(register_optimizer_step_pre_hook(self._before_step))
+        self._handles.append(register_optimizer_step_post_hook(self._after_step))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self.resets.close()
+        self._patches.__exit__(kind, error, at)
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The watched optimizers that still exist."""
+        return [optimizer for known in self._known if (optimizer := known()) is not None]
+
+    def number_of(self, optimizer: Optimizer) -> int | None:
+        """The number of an optimizer in the record; None if it is not watched."""
+        return next((number for number, known in enumerate(self._known) if known() is optimizer), None)
+
+    def _number(self, optimizer: Optimizer) -> int | None:
+        number = self.number_of(optimizer)
+        if number is None and (self._given is None or any(optimizer is given for given in self._given)):
+            number = len(self._known)
+            self._known.append(weakref.ref(optimizer))
+            self._labels.append(type(optimizer).__name__)
+            self.steps.append(0)
+            self.resets.sample(number, optimizer)
+        return number
+
+    def _note(self, kind: EventKind, optimizers: tuple[int, ...], at: SourceLine | None = None, **more: Any) -> None:
+        step = self.steps[optimizers[0]] if optimizers else max(self.steps, default=0)
+        self._events.append(LoopEvent(kind, self._order, optimizers, step, at or user_line(), **more))
+        self._order += 1
+
+    def _before_backward(self, tensors: Any, *_: Any, **__: Any) -> None:
+        if self._is_paused() or in_backward():
+            return  # a backward of the tool itself, or of activation checkpointing inside another backward
+        self.backwards += 1
+        self._note("backward", ())
+        self.observer.before_backward([tensors] if isinstance(tensors, Tensor) else list(tensors))
+
+    def _after_backward(self, *_: Any, **__: Any) -> None:
+        if not self._is_paused() and not in_backward():
+            self.observer.after_backward()
+
+    def _zero_grad(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        if (number := self._number(optimizer)) is not None:
+            self._note("zero_grad", (number,))
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """With a closure, return new arguments for step(): the same closure, wrapped."""
+        if self._number(optimizer) is None or self._is_paused():
+            return None
+        self.observer.optimizer_step_begins(optimizer)
+        self.closure_calls = 0 if _has_closure(args, kwargs) else None
+        if self.closure_calls is None:
+            self.observer.before_optimizer_step(optimizer)
+            return None
+
+        def observed(given: Any) -> Any:
+            return self._observed_closure(given, optimizer) if callable(given) else given
+
+        given = {**kwargs, "closure": observed(kwargs["closure"])} if "closure" in kwargs else kwargs
+        return (*args[:1], *map(observed, args[1:])), given
+
+    def _observed_closure(self, closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
+        """The closure with a notification after its first call, before the optimizer changes the parameters."""
+
+        @functools.wraps(closure)
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            result = closure(*args, **kwargs)
+            self.closure_calls = (self.closure_calls or 0) + 1
+            if self.closure_calls == 1:
+                self.observer.before_optimizer_step(optimizer)
+            return result
+
+        return observed
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if (number := self._number(optimizer)) is None or self._is_paused():
+            return
+        at = user_line()
+        self._in_scheduler = 0  # a scheduler that raised did not decrement it
+        self._note("step", (number,), at, learning_rate=_learning_rate(optimizer))
+        self.resets.stepped(number, at)
+        self.steps[number] += 1
+        self.observer.after_optimizer_step(optimizer)
+
+    def _patch_clipping(self) -> None:
+        module = torch.nn.utils.clip_grad
+        if hasattr(module, CLIPS_EVERY_NORM):  # called by every clip_grad_norm_, also if that was imported by name
+            self._patches.around(module, CLIPS_EVERY_NORM, before=self._clip)
+        else:
+            for owner in (module, torch.nn.utils):
+                self._patches.around(owner, "clip_grad_norm_", before=self._clip)
+        for owner in (module, torch.nn.utils):
+            self._patches.around(owner, "clip_grad_value_", before=self._clip)
+
+    def _clip(self, parameters: Iterable[Tensor] | Tensor, limit: Any = None, *_: Any, **named: Any) -> None:
+        if not isinstance(parameters, Tensor | list | tuple | dict):
+            return  # reading an iterator would exhaust it
+        clipped = {id(p) for p in ([parameters] if isinstance(parameters, Tensor) else parameters)}
+        affected = []
+        for number, known in enumerate(self._known):
+            optimizer = known()
+            held = {id(p): p.grad is not None for p in _parameters(optimizer)} if optimizer is not None else {}
+            if not clipped.isdisjoint(held):
+                given = {key for key, has_gradient in held.items() if has_gradient}
+                affected.append((len(given & clipped), number, len(given)))
+        affected.sort(reverse=True)
+        covered, clippable = (affected[0][0], affected[0][2]) if affected else (0, 0)
+        limit = named.get("max_norm", named.get("clip_value", limit))
+        self._note(
+            "clip",
+            tuple(number for _, number, _ in affected),
+            clipped=covered,
+            clippable=clippable,
+            passed=len(clipped),
+            limit=float(limit) if isinstance(limit, int | float) else None,
+        )
+
+    def _patch_scaler(self) -> None:
+        scaler, around = torch.amp.GradScaler, self._patches.around
+        around(scaler, "scale", before=self._before_scale)
+        around(scaler, "unscale_", before=self._before_unscale)
+        around(scaler, "step", before=self._before_scaler_step, after=self._after_scaler_step)
+        around(scaler, "update", before=self._before_update)
+
+    def _before_scale(self, scaler: Any, outputs: Any, *_: Any, **__: Any) -> None:
+        if scaler.is_enabled():
+            self._last_scaler = weakref.ref(scaler)
+            self.observer.before_scale([outputs] if isinstance(outputs, Tensor) else list(outputs))
+
+    def _scaler(self, kind: EventKind, scaler: Any, optimizer: Any) -> None:
+        number = self._number(getattr(optimizer, "optimizer", optimizer))
+        if number is not None and scaler.is_enabled():  # a disabled scaler only forwards the step
+            self._note(kind, (number,))
+
+    def _before_unscale(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> None:
+        self._scaler("scaler_unscale", scaler, optimizer)
+
+    def _before_update(self, *_: Any, **__: Any) -> None:
+        self._note("scaler_update", ())
+
+    def _before_scaler_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> None:
+        self._scaler("scaler_step", scaler, optimizer)
+        self._steps_before = sum(self.steps)
+
+    def _after_scaler_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> None:
+        if not scaler.is_enabled() or self._number(getattr(optimizer, "optimizer", optimizer)) is None:
+            return
+        self._scaler_steps += 1
+        if sum(self.steps) == self._steps_before:
+            self._skipped += 1
+            self.observer.step_skipped()
+
+    def _before_schedule(self, *_: Any, **__: Any) -> None:
+        self._in_scheduler += 1  # SequentialLR and others step the schedulers inside them
+
+    def _after_schedule(self, scheduler: Any, *_: Any, **__: Any) -> None:
+        self._in_scheduler -= 1
+        optimizer = getattr(scheduler, "optimizer", None)
+        if self._in_scheduler or optimizer is None or is_initial_step(scheduler):
+            return  # the constructor of a scheduler makes the first step, not the loop
+        if (number := self._number(optimizer)) is not None:
+            self._note("scheduler_step", (number,), learning_rate=_learning_rate(optimizer))
+        elif not has_stepped(optimizer):
+            self._note_foreign_schedule(optimizer)
+
+    def _note_foreign_schedule(self, optimizer: Optimizer) -> None:
+        scheduled = {id(p) for p in _parameters(optimizer)}
+        for number, known in enumerate(self._known):
+            watched = known()
+            if watched is not None and not scheduled.isdisjoint(id(p) for p in _parameters(watched)):
+                self._note("foreign_schedule", (number,), learning_rate=_learning_rate(optimizer))
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _learning_rate(optimizer: Optimizer) -> float | None:
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    return float(rate) if isinstance(rate, int | float) else None  # reading a tensor would wait for the device
+
+
+def _initial_rate(optimizer: Optimizer | None) -> float | None:
+    rate = optimizer.param_groups[0].get("initial_lr") if optimizer is not None and optimizer.param_groups else None
+    return float(rate) if isinstance(rate, int | float) else None
+
+
+def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return any(callable(value) for value in (*args[1:], kwargs.get("closure")))

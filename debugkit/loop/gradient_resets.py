@@ -1,0 +1,149 @@
+"""Whether an optimizer's gradients were reset between two of its steps, observed at the parameters themselves.
+
+After any kind of reset (`optimizer.zero_grad()`, `model.zero_grad()`, `p.grad = None`, `p.grad.zero_()`), the next
+gradient that arrives finds `.grad` None or zero. If no gradient since the previous step found that, the reset was
+forgotten. With accumulation at least the first one does, and in a GAN one that arrives after the reset.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from debugkit._torch_private import version_of
+from debugkit.finding import SourceLine
+from debugkit.loop.optimizer_events import GradientUse
+from debugkit.recorders.timeline import Range, Timeline, has_range
+
+_SAMPLED = 3  # parameters of each optimizer: a loop resets all of them or none
+_REMEMBERED = 256
+_LARGEST_COPY = 100_000  # elements of a parameter that is copied, to see whether it changes
+
+
+@dataclass
+class _Use:
+    """What happened to each sampled parameter of one optimizer since its previous step."""
+
+    arrivals: dict[int, int] = field(default_factory=dict)
+    found_clean: set[int] = field(default_factory=set)
+    at: SourceLine | None = None
+    stepped: bool = False
+    unchanged: bool = False
+
+
+class GradientResets:
+    """Call `sample(number, optimizer)` once, `stepped(…)` after each of its steps, and `close()` at the end."""
+
+    def __init__(self, timeline: Timeline, is_paused: Callable[[], bool]) -> None:
+        self._timeline = timeline
+        self._is_paused = is_paused
+        self._uses: dict[tuple[int, int], _Use] = {}
+        self._order: deque[tuple[int, int]] = deque()
+        self._steps: dict[int, int] = {}
+        self._handles: list[RemovableHandle] = []
+        self._watched: dict[int, list[weakref.ref[Tensor]]] = {}
+        self._starts: dict[int, list[Tensor]] = {}
+        self._held: dict[int, list[tuple[Tensor, int] | None]] = {}
+
+    def sample(self, number: int, optimizer: torch.optim.Optimizer) -> None:
+        """Choose a few small parameters of `optimizer` and hook them."""
+        self._steps[number] = 0
+        parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        leaves = [p for p in parameters.values() if p.requires_grad and p.is_leaf]
+        smallest = sorted(leaves, key=lambda p: p.numel())[:_SAMPLED]
+        small = [p for p in smallest if p.numel() <= _LARGEST_COPY]
+        self._watched[number] = [weakref.ref(parameter) for parameter in small]
+        self._starts[number] = [parameter.detach().clone() for parameter in small]
+        for index, parameter in enumerate(smallest):
+            self._handles.append(parameter.register_hook(self._hook_for(number, index, weakref.ref(parameter))))
+
+    def close(self) -> None:
+        """Remove every hook."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._held.clear()
+
+    def stepped(self, number: int, at: SourceLine | None) -> None:
+        """`optimizer.step()` of this optimizer has run."""
+        use = self._use(number)
+        use.at, use.stepped = at, True
+        held = [_gradient_now(parameter()) for parameter in self._watched.get(number, ())]
+        before = self._held.get(number)
+        use.unchanged = before is not None and len(held) > 0 and all(map(_is_same, held, before))
+        self._held[number] = held
+        self._steps[number] += 1
+
+    def absorb(self, ranges: list[Range]) -> None:
+        """Use the ranges that were read from the device: those of `.grad` just before a new gradient was added."""
+        for entry_range in ranges:
+            if entry_range.entry.kind == "held_gradient" and entry_range.minimum == entry_range.maximum == 0.0:
+                number, step, index = map(int, entry_range.entry.name.split(":"))
+                if (number, step) in self._uses:
+                    self._uses[number, step].found_clean.add(index)
+
+    def uses(self) -> tuple[GradientUse, ...]:
+        """The complete uses, oldest first. Read the timeline and call `absorb` before."""
+        return tuple(
+            GradientUse(
+                optimizer=number,
+                step=step,
+                accumulations=max(use.arrivals.values(), default=0),
+                reset=all(index in use.found_clean for index in use.arrivals),
+                at=use.at,
+                unchanged=use.unchanged,
+            )
+            for number, step in self._order
+            if (use := self._uses[number, step]).stepped
+        )
+
+    def moved(self, number: int) -> bool:
+        """Whether a sampled parameter has changed, by the optimizer or by other code; waits for the device."""
+        if self._steps.get(number):
+            return True
+        now = [parameter() for parameter in self._watched.get(number, ())]
+        pairs = zip(now, self._starts.get(number, ()), strict=True)
+        return any(parameter is None or not torch.equal(parameter.detach(), start) for parameter, start in pairs)
+
+    def _use(self, number: int) -> _Use:
+        key = (number, self._steps[number])
+        if key not in self._uses:
+            self._uses[key] = _Use()
+            self._order.append(key)
+            if len(self._order) > _REMEMBERED:
+                del self._uses[self._order.popleft()]
+        return self._uses[key]
+
+    def _hook_for(self, number: int, index: int, parameter: weakref.ref[Tensor]) -> Callable[[Tensor], None]:
+        def gradient_arrived(_gradient: Tensor) -> None:
+            held = parameter()
+            if held is None or self._is_paused():
+                return
+            use = self._use(number)
+            use.arrivals[index] = use.arrivals.get(index, 0) + 1
+            if held.grad is None:
+                use.found_clean.add(index)
+            elif has_range(held.grad) and index not in use.found_clean:
+                self._timeline.record("held_gradient", f"{number}:{self._steps[number]}:{index}", held.grad)
+            elif not has_range(held.grad):
+                use.found_clean.add(index)  # it cannot be measured; counting it as clean avoids a false finding
+
+        return gradient_arrived
+
+
+def _gradient_now(parameter: Tensor | None) -> tuple[Tensor, int] | None:
+    """A parameter's gradient and its version. The tensor itself is kept, because its address could be reused."""
+    gradient = None if parameter is None else parameter.grad
+    return None if gradient is None else (gradient, version_of(gradient))
+
+
+def _is_same(now: tuple[Tensor, int] | None, before: tuple[Tensor, int] | None) -> bool:
+    if now is None or before is None:
+        return now is before
+    return now[0] is before[0] and now[1] == before[1]

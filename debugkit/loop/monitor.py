@@ -1,0 +1,279 @@
+"""Watches a live loop: attaches the hooks, receives its events, and reads its values once in each step.
+
+The tool's own work runs while `paused` is true, which every hook respects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from debugkit.gradient_norms import GradientNorms
+from debugkit.loop.events import LoopEvents
+from debugkit.loop.losses import Losses
+from debugkit.loop.mode_history import ModeHistory
+from debugkit.loop.operations import LoopOperations
+from debugkit.loop.optimizer_events import OptimizerEvents
+from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.step_reader import StepReader, StepReading
+from debugkit.loop.training_modes import TrainingModes
+from debugkit.observer import Observer
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY
+from debugkit.recorders.output_ranges import ModuleHooks, Running
+from debugkit.recorders.timeline import Timeline, has_range
+from debugkit.step_replay.calls import CallRecorder, ModuleCall
+from debugkit.step_replay.nonfinite import Nonfinite
+
+Result = TypeVar("Result")
+_log = logging.getLogger("debugkit")
+_MOST_CALLS = 64  # recorded in one step; more than that is no training step, and the batches would fill the memory
+_MOST_REPLAYS = 3  # in one run: after the first NaN, everything is NaN
+
+
+class Monitor(Observer):
+    """The hooks of one run. `on_nonfinite` is called before the parameters change, `on_step_end` after.
+
+    `observations` holds the observations of the current step. `on_step_end` receives the number of the step and whether
+    its values were recorded.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[tuple[str, nn.Module]],
+        optimizers: Iterable[Optimizer] | None,
+        *,
+        every: int = 1,
+        on_nonfinite: Callable[[Nonfinite], None] = lambda _: None,
+        on_step_end: Callable[[int, bool], None] = lambda _, __: None,
+        probes: Observer | None = None,
+    ) -> None:
+        self.timeline = Timeline()
+        self.paused = False
+        self.step = 0
+        self.recorder = CallRecorder()
+        self.events = LoopEvents(self.timeline, self, optimizers, lambda: self.paused)
+        self.running = Running()
+        self.hooks = [self._hooks_of(path, model) for path, model in models]
+        self._reader = StepReader(self.timeline, self.events.resets, self.hooks)
+        self.loop_operations = LoopOperations(self.timeline)
+        self._every = every
+        self._on_nonfinite = on_nonfinite
+        self._on_step_end = on_step_end
+        self.probes = probes or Observer()
+        self._replays = 0
+        self._scaled = False
+        self._looked = 0  # steps whose values were recorded
+        self.failed = ""  # the first exception of the tool itself, in one sentence
+        self._modes = ModeHistory()
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as attaching:
+            attaching.callback(self.loop_operations.disarm)
+            attaching.enter_context(self.events)
+            attaching.callback(self._unhook)
+            for hooks in self.hooks:
+                hooks.__enter__()
+            self._stack = attaching.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+        self.timeline.clear()
+        self.recorder.forget()
+
+    def _unhook(self) -> None:
+        for hooks in self.hooks:
+            hooks.__exit__()
+
+    def add_model(self, path: str, model: nn.Module) -> ModuleHooks:
+        """Hook a model that was found while the loop runs; submodules that were hooked alone now belong to it."""
+        parts = set(map(id, model.modules()))
+        for known in [hooks for hooks in self.hooks if id(hooks.model) in parts]:
+            known.__exit__()
+            self.hooks.remove(known)
+        hooks = self._hooks_of(path, model)
+        hooks.active = self.active
+        self.hooks.append(hooks.__enter__())
+        return hooks
+
+    def _hooks_of(self, path: str, model: nn.Module) -> ModuleHooks:
+        return ModuleHooks(model, timeline=self.timeline, listener=self, prefix=path, running=self.running)
+
+    @property
+    def observations(self) -> dict[type, object]:
+        """The observations of the current step, by type."""
+        return self._reader.observations
+
+    @property
+    def active(self) -> bool:
+        """Whether the values of this step are recorded."""
+        return self.step % self._every == 0
+
+    def is_watched(self, module: nn.Module) -> bool:
+        """Whether `module` is a watched model, or a submodule of one."""
+        return any(hooks.hooks_on(module) for hooks in self.hooks)
+
+    @property
+    def roots(self) -> list[tuple[str, nn.Module]]:
+        """The watched models with the prefixes of their paths."""
+        return [(hooks.prefix, hooks.model) for hooks in self.hooks]
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The watched optimizers that still exist."""
+        return self.events.optimizers
+
+    @property
+    def backwards(self) -> int:
+        """How often the loop has called backward()."""
+        return self.events.backwards
+
+    @property
+    def calls(self) -> list[ModuleCall]:
+        """The module calls of the step so far."""
+        return self.recorder.calls
+
+    # Calls of the model
+
+    def call_started(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        self.loop_operations.disarm()
+        if len(self.recorder.calls) >= _MOST_CALLS:
+            self._read()
+            self.recorder.forget()
+        return self.recorder.start(path.rstrip("."), module, args, kwargs)
+
+    def call_ended(self, output: Any) -> None:
+        self.recorder.end(output)
+        if torch.is_grad_enabled():
+            self.loop_operations.arm()
+        elif not any(call.grad_enabled for call in self.recorder.calls):
+            self._read()  # evaluation: no optimizer step follows that would read
+            self.recorder.forget()
+
+    # Events of the loop
+
+    def before_backward(self, losses: Sequence[Tensor], /) -> None:
+        self.loop_operations.disarm()
+        if not self._scaled:
+            self._note_losses(losses)
+        self._scaled = False
+        if self.active:
+            self.probes.before_backward(losses)
+
+    def after_backward(self) -> None:
+        if self.active:
+            self.probes.after_backward()
+
+    def before_scale(self, losses: Sequence[Tensor], /) -> None:
+        self.loop_operations.disarm()  # the scaler handles an overflow of the scaled loss
+        self._note_losses(losses)
+        self._scaled = True
+
+    def optimizer_step_begins(self, _optimizer: Optimizer, /) -> None:
+        self.loop_operations.disarm()
+
+    def before_optimizer_step(self, optimizer: Optimizer, /) -> None:
+        self.loop_operations.disarm()
+        self._examine(optimizer)
+        if self.active:
+            norms = self.observations.get(GradientNorms)
+            if isinstance(norms, GradientNorms):
+                self.probes.gradient_norms_read(optimizer, norms)
+            self.probes.before_optimizer_step(optimizer)
+
+    def after_optimizer_step(self, optimizer: Optimizer, /) -> None:
+        if self.events.closure_calls not in (None, 1):  # LBFGS: the parameters change between the calls
+            self._examine(optimizer)
+        self._modes.note(self.hooks, self.step)
+        if self.active:
+            self.probes.after_optimizer_step(optimizer)
+        self._end_step(max(self.events.steps))
+
+    def step_skipped(self) -> None:
+        if self.active:
+            self._read()
+        self._end_step(self.step)
+
+    def finish(self) -> None:
+        """Read what the last, unfinished step has recorded."""
+        self._read()
+
+    # Reading, and what follows from it
+
+    def _examine(self, optimizer: Optimizer) -> None:
+        number = self.events.number_of(optimizer)
+        if self.active and number is not None:
+            self._report_origins(lambda: self._reader.read_with_gradients(self.step, optimizer, number))
+
+    def _read(self) -> None:
+        self._report_origins(lambda: self._reader.read(self.step))
+
+    def _report_origins(self, read: Callable[[], StepReading]) -> None:
+        self.loop_operations.noted = 0
+        reading = self._guarded(read, StepReading())
+        if self._replays >= _MOST_REPLAYS:
+            return
+        repeated = self._replays > 0
+        found = self._guarded(
+            lambda: self._reader.origins(reading, self.calls, repeated=repeated), Nonfinite(None, None)
+        )
+        self.observations[Nonfinite] = found
+        if found.forward is not None or found.gradient is not None:
+            self._replays += 1
+            self._on_nonfinite(found)
+
+    def _end_step(self, step: int) -> None:
+        self.recorder.forget()
+        ended, looked, self.step = self.step, self.active, step
+        self._looked += looked
+        thorough = self._looked < FIRST_STEPS or self._looked % SAMPLED_EVERY == 0
+        for hooks in self.hooks:
+            hooks.look(self.active, thorough=thorough)
+        self._on_step_end(ended, looked)
+        self.observations.clear()
+
+    def summarise(self) -> None:
+        """Add the observations of the whole run so far."""
+        self._guarded(lambda: self.events.resets.absorb(self.timeline.read()[0]), None)
+        self.observations[OptimizerEvents] = self.events.observation
+        self.observations[ScalerUse] = self.events.scaler
+        self.observations[Losses] = self.losses
+        self.observations[TrainingModes] = self._modes.observation
+
+    @property
+    def losses(self) -> Losses:
+        """The losses that backward() was called on."""
+        return self._reader.losses.observation
+
+    def _note_losses(self, losses: Sequence[Tensor]) -> None:
+        for loss in losses:
+            if isinstance(loss, Tensor) and loss.numel() == 1 and has_range(loss) and self.active:
+                self.timeline.record("loss", "loss", loss)
+
+    def _guarded(self, act: Callable[[], Result], otherwise: Result) -> Result:
+        """Do the tool's own work with all recording paused; an exception is logged and does not reach the loop."""
+        armed, self.paused = self.loop_operations.armed, True
+        for hooks in self.hooks:
+            hooks.paused = True
+        self.loop_operations.disarm()
+        try:
+            return act()
+        except Exception as error:
+            if not self.failed:
+                self.failed = f"Observing step {self.step} raised {type(error).__name__}: {error}"
+                _log.warning("%s. The loop continues.", self.failed, exc_info=True)
+            return otherwise
+        finally:
+            self.paused = False
+            for hooks in self.hooks:
+                hooks.paused = False
+            if armed:
+                self.loop_operations.arm()

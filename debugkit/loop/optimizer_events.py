@@ -1,0 +1,82 @@
+"""The events of a loop's optimizers, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from debugkit.finding import SourceLine
+from debugkit.observation import provided_by
+from debugkit.plain_data import PlainData
+
+EventKind = Literal[
+    "zero_grad",
+    "backward",
+    "clip",
+    "scaler_unscale",
+    "scaler_step",
+    "scaler_update",
+    "scheduler_step",
+    "foreign_schedule",
+    "step",
+]
+"""foreign_schedule: a step of a scheduler whose optimizer never steps and shares parameters with a watched one."""
+
+
+@dataclass(frozen=True)
+class LoopEvent(PlainData):
+    """One event. `order` counts all events of the run from 0.
+
+    `optimizers` are the numbers of the optimizers whose parameters are zeroed, clipped or stepped. For a clip, `passed`
+    is the number of parameters it received and `limit` its bound; `clipped` is how many parameters with a gradient of
+    the first optimizer it covered, out of `clippable`. `step` is the number of steps that this optimizer had made
+    before. `learning_rate` is that of the first group after the event.
+    """
+
+    kind: EventKind
+    order: int
+    optimizers: tuple[int, ...]
+    step: int
+    at: SourceLine | None
+    clipped: int = 0
+    clippable: int = 0
+    learning_rate: float | None = None
+    passed: int = 0
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class GradientUse(PlainData):
+    """The gradients that one `step()` of one optimizer used, judged by a few sampled parameters.
+
+    `accumulations` is the number of gradients that were added to a parameter since that optimizer's previous `step()`.
+    `reset` is whether, for every sampled parameter, at least one of them found `.grad` None or zero.
+    """
+
+    optimizer: int
+    step: int
+    accumulations: int
+    reset: bool
+    at: SourceLine | None
+    unchanged: bool = False
+    """Whether the gradients were not written since the previous step: the same tensors, or None both times."""
+
+
+@provided_by("debugkit.watch")
+@dataclass(frozen=True)
+class OptimizerEvents(PlainData):
+    """The events and uses of a run so far: the last few hundred of each, oldest first. Optimizers are numbered from 0.
+
+    For each optimizer: `labels` is its class name, `steps` the number of its steps, `moved` whether its parameters have
+    changed since it was first seen, by any code, and `initial_rates` the `initial_lr` of its first group, which a
+    scheduler writes. `backwards` and `skipped` (by a GradScaler) count those of the whole run.
+    """
+
+    labels: tuple[str, ...]
+    steps: tuple[int, ...]
+    backwards: int
+    skipped: int
+    events: tuple[LoopEvent, ...]
+    uses: tuple[GradientUse, ...]
+    moved: tuple[bool, ...] = ()
+    initial_rates: tuple[float | None, ...] = ()

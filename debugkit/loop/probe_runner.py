@@ -1,0 +1,168 @@
+"""The probes of `debugkit.probe`, attached to a live loop; a probe that raises is removed, and the loop continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from debugkit._torch_private import is_compiled, mode_stack, set_mode_stack
+from debugkit.finding import NotExamined, Unexamined
+from debugkit.frames import one_line
+from debugkit.gradient_norms import GradientNorms
+from debugkit.observer import Observer
+from debugkit.probe import FIRST_STEPS, Probe
+from debugkit.setup import TrainingSetup
+
+
+class ProbeRunner(Observer):
+    """Forwards the events of a step to probes and collects their observations.
+
+    `missing` holds, for each observation that could not be made, the reason. A probe with `watch_every` is detached
+    between its sampled steps and in steps whose values are not recorded.
+    """
+
+    def __init__(self, probes: Mapping[type, Callable[[], type[Probe[Any]]]], setup: TrainingSetup) -> None:
+        self.missing: dict[type, Unexamined] = {}
+        self._attached: list[Probe[object]] = []
+        self._modes: dict[type, list[Any]] = {}  # the function modes that each probe put on PyTorch's stack
+        self._steps_left: dict[type, int | None] = {}
+        self._detached: list[Probe[object]] = []
+        self._looked = 0  # steps whose values were recorded
+        self._may_detach = not is_compiled(setup.model)  # adding and removing hooks recompiles a compiled model
+        for kind, load in probes.items():
+            self._guarded(kind, lambda load=load: self._attach(load(), setup))  # type: ignore[misc]
+
+    def _attach(self, cls: type[Probe[object]], setup: TrainingSetup) -> None:
+        if cls.watch_steps is not None and is_compiled(setup.model):
+            raise NotExamined("The model is compiled, so its operations cannot be recorded: use debugkit.check().")
+        probe = cls(setup)
+        before = mode_stack()
+        probe.__enter__()
+        self._modes[cls.yields] = [mode for mode in mode_stack() if not _among(mode, before)]
+        self._attached.append(probe)
+        self._steps_left[cls.yields] = cls.watch_steps
+
+    def close(self) -> None:
+        """Detach every probe."""
+        for probe in list(self._attached):
+            self._drop(probe)
+        self._detached = []
+
+    def before_backward(self, losses: Sequence[Tensor], /) -> None:
+        if losses:
+            self._each(lambda probe: probe.before_backward(losses))
+
+    def after_backward(self) -> None:
+        self._each(lambda probe: probe.after_backward())
+
+    def gradient_norms_read(self, optimizer: Optimizer, norms: GradientNorms, /) -> None:
+        self._each(lambda probe: probe.gradient_norms_read(optimizer, norms))
+
+    def before_optimizer_step(self, optimizer: Optimizer, /) -> None:
+        self._each(lambda probe: probe.before_optimizer_step(optimizer))
+
+    def after_optimizer_step(self, optimizer: Optimizer, /) -> None:
+        self._each(lambda probe: probe.after_optimizer_step(optimizer))
+
+    def end_step(self, step: int, seen: dict[type, object], *, looked: bool, will_look: bool) -> None:
+        """End a step: put the observation of each probe into `seen`, and detach probes whose `watch_steps` are over.
+
+        `looked` is whether the values of this step were recorded; otherwise no observation is read. `will_look` is the
+        same for the next step.
+        """
+        for probe in list(self._attached):
+            self._guarded(probe.yields, lambda probe=probe: self._end(probe, step, seen, looked))  # type: ignore[misc]
+            left = self._steps_left[probe.yields]
+            self._steps_left[probe.yields] = None if left is None else left - 1
+            if left is not None and left <= 1:
+                self._drop(probe)
+        self._looked += looked
+        if self._may_detach:
+            self._attach_and_detach(will_look)
+
+    def _attach_and_detach(self, will_look: bool) -> None:
+        for probe in [
+            probe for probe in self._attached if probe.watch_every > 1 and not self._is_due(probe, will_look)
+        ]:
+            if self._guarded(probe.yields, lambda probe=probe: self._drop(probe)):  # type: ignore[misc]
+                self._detached.append(probe)
+        for probe in [probe for probe in self._detached if self._is_due(probe, will_look)]:
+            self._detached.remove(probe)
+            if self._guarded(probe.yields, probe.__enter__):
+                self._attached.append(probe)
+
+    def _is_due(self, probe: Probe[object], will_look: bool) -> bool:
+        """Whether a probe is attached in the next step."""
+        return will_look and (self._looked < FIRST_STEPS or self._looked % probe.watch_every == 0)
+
+    def recall(self, seen: dict[type, object]) -> None:
+        """Add the last observations of detached probes to `seen`, for rules that judge the whole run."""
+        for probe in self._detached:
+            if probe.yields not in seen:
+                self._guarded(probe.yields, lambda probe=probe: self._observe(probe, seen))  # type: ignore[misc]
+
+    def _observe(self, probe: Probe[object], seen: dict[type, object]) -> None:
+        seen[probe.yields] = probe.observation
+
+    def loop_ended(self, seen: dict[type, object]) -> None:
+        """End the loop: add to `seen` the observations of probes that override `loop_ended`."""
+        for probe in list(self._attached):
+            if type(probe).loop_ended is not Probe.loop_ended:
+                self._guarded(probe.yields, lambda probe=probe: self._end_loop(probe, seen))  # type: ignore[misc]
+
+    def loop_failed(self) -> dict[type, object]:
+        """End a loop that raised: the observations of probes that override `loop_failed`."""
+        seen: dict[type, object] = {}
+        for probe in list(self._attached):
+            if type(probe).loop_failed is not Probe.loop_failed:
+                self._guarded(probe.yields, lambda probe=probe: self._fail_loop(probe, seen))  # type: ignore[misc]
+        return seen
+
+    def _fail_loop(self, probe: Probe[object], seen: dict[type, object]) -> None:
+        probe.loop_failed()
+        self._observe(probe, seen)
+
+    def _end_loop(self, probe: Probe[object], seen: dict[type, object]) -> None:
+        probe.loop_ended()
+        self._observe(probe, seen)
+
+    def _end(self, probe: Probe[object], step: int, seen: dict[type, object], looked: bool) -> None:
+        probe.end_step(step)
+        if not looked:
+            return
+        try:
+            seen[probe.yields] = probe.observation
+            self.missing.pop(probe.yields, None)
+        except NotExamined as limit:
+            self.missing[probe.yields] = Unexamined("", str(limit))
+
+    def _each(self, notify: Callable[[Probe[object]], Any]) -> None:
+        for probe in list(self._attached):
+            if not self._guarded(probe.yields, lambda probe=probe: notify(probe)):  # type: ignore[misc]
+                self._drop(probe)
+
+    def _drop(self, probe: Probe[object]) -> None:
+        """Detach a probe. Leaving a mode removes the top of PyTorch's stack, which may be the mode of another probe."""
+        self._attached = [other for other in self._attached if other is not probe]
+        stack = mode_stack()
+        try:
+            probe.__exit__(None, None, None)
+        finally:
+            set_mode_stack([mode for mode in stack if not _among(mode, self._modes[probe.yields])])
+
+    def _guarded(self, kind: type, act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except NotExamined as limit:
+            self.missing[kind] = Unexamined("", str(limit))
+        except Exception as error:
+            self.missing[kind] = Unexamined("", f"Observing it raised {one_line(error)}.", error)
+            return False
+        return True
+
+
+def _among(mode: Any, modes: list[Any]) -> bool:
+    return any(mode is other for other in modes)

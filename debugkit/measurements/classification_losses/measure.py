@@ -1,0 +1,147 @@
+"""Records whether cross-entropies receive logits, as they should, or probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from debugkit._torch_private import leave
+from debugkit.finding import SourceLine
+from debugkit.frames import user_line
+from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses
+from debugkit.probe import Probe
+from debugkit.setup import TrainingSetup
+
+_LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
+_MADE_BY = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax", "SigmoidBackward": "sigmoid"}
+_VIEWS = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "T", "Permute", "Slice", "Select")
+_COPIES = ("Clone", "ToCopy", "Index", "Clamp", "Alias", "Expand")
+_MASKED = -1e4
+"""Lower logits count as masked: masks use -inf, the dtype's minimum, or -1e9."""
+_SUM_TOLERANCE = 1e-3
+
+
+class ClassificationLossesProbe(Probe[ClassificationLosses]):
+    """Observes each step. The numbers stay on the device until the step ends."""
+
+    watch_steps = 3
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._recorder = _Recorder()
+        self._last = ClassificationLosses(())
+
+    def __enter__(self) -> Self:
+        self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        leave(self._recorder)  # other modes may have been entered in the meantime
+
+    def end_step(self, _step: int, /) -> None:
+        calls = (seen.read() for seen in self._recorder.calls)
+        self._last = ClassificationLosses(tuple({(call.at, call.operation): call for call in calls}.values()))
+        self._recorder.calls = []
+
+    @property
+    def observation(self) -> ClassificationLosses:
+        return self._last
+
+
+@dataclass
+class _Call:
+    operation: str
+    at: SourceLine | None
+    shape: tuple[int, ...]
+    made_by: str
+    weighted: bool
+    numbers: torch.Tensor
+    """(finite classes, distributions, mean, pairs), on the device."""
+
+    def read(self) -> ClassificationLoss:
+        finite, distributions, mean, pairs = self.numbers.tolist()
+        rows, classes = self.shape
+        return ClassificationLoss(
+            operation=self.operation,
+            at=self.at,
+            rows=rows,
+            classes=classes,
+            finite_classes=int(finite),
+            distributions=bool(distributions),
+            made_by=self.made_by,
+            mean=mean,
+            weighted=self.weighted,
+            pairs=bool(pairs),
+        )
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[_Call] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name in _LOSSES and isinstance(output, torch.Tensor) and output.requires_grad:
+            given = _bound(args, kwargs)
+            if given is not None:
+                with torch.no_grad():
+                    self.calls.append(_measure(name, *given, kwargs, user_line()))
+        return output
+
+
+def _bound(args: Any, kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    values = [*args[:2], *(kwargs[key] for key in ("input", "target") if key in kwargs)]
+    if len(values) != 2 or not all(isinstance(value, torch.Tensor) for value in values):
+        return None
+    return (values[0], values[1]) if values[0].ndim and values[0].numel() else None
+
+
+def _measure(name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, at: SourceLine | None) -> _Call:
+    rows = _rows_of_classes(name, given.detach())  # (N, C)
+    finite = (rows > _MASKED).sum(1).min()
+    inside = ((rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)).all()
+    sums_to_one = ((rows.sum(1) - 1).abs() <= _SUM_TOLERANCE).all()
+    ids = target.reshape(-1)
+    is_ids = name == "cross_entropy" and not target.is_floating_point() and ids.numel() == len(rows)
+    mean = rows.new_full((), float("nan"))
+    pairs = torch.zeros((), dtype=torch.bool, device=rows.device)
+    if is_ids:
+        ignored = kwargs.get("ignore_index", -100)
+        mean = F.cross_entropy(rows.float(), ids, ignore_index=ignored)
+        pairs = (ids == torch.arange(len(ids), device=ids.device)).all() & (rows.shape[0] == rows.shape[1])
+    numbers = torch.stack(
+        [value.to(rows.device, torch.float64) for value in (finite, inside & sums_to_one, mean, pairs)]
+    )
+    weighted = kwargs.get("weight") is not None or bool(kwargs.get("label_smoothing"))
+    return _Call(name, at, (len(rows), rows.shape[1]), _origin(given), weighted, numbers)
+
+
+def _rows_of_classes(name: str, given: torch.Tensor) -> torch.Tensor:
+    """(N, C, …) as (rows, C). For a binary loss each number is a separate row."""
+    if name == "binary_cross_entropy_with_logits":
+        return given.reshape(-1, 1)
+    classes_last = given[None] if given.ndim == 1 else given.movedim(1, -1)
+    return classes_last.reshape(-1, classes_last.shape[-1])
+
+
+def _origin(tensor: torch.Tensor) -> str:
+    """The operation that made the values, followed through views, copies and indexing."""
+    node = tensor.grad_fn
+    while node is not None:
+        kind = node.name().rstrip("0123456789")
+        if kind in _MADE_BY:
+            return _MADE_BY[kind]
+        if kind.removesuffix("Backward") not in (*_VIEWS, *_COPIES) or not node.next_functions:
+            return ""
+        node = node.next_functions[0][0]
+    return ""

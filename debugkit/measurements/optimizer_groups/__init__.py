@@ -1,0 +1,64 @@
+"""The parameters of each optimizer, group by group, compared with the model's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from debugkit.observation import observed_by
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One parameter group."""
+
+    name: str
+    """For example `AdamW group 1`."""
+    optimizer: int
+    held: int
+    frozen: int
+    """How many of the held parameters have `requires_grad=False`."""
+    of_the_model: int
+    learning_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A held tensor that is not a parameter of the model and received no gradient."""
+
+    group: str
+    shape: tuple[int, ...]
+    numel: int
+    in_mixed_optimizer: bool
+    """Whether its optimizer also holds parameters of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A trainable parameter of the model that received a gradient and that no known optimizer holds."""
+
+    path: str
+    shape: tuple[int, ...]
+    numel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A parameter that is held more than once. `path` is None for one outside the model."""
+
+    path: str | None
+    groups: tuple[str, ...]
+    one_optimizer: bool
+    alternations: int
+    """How often the steps of these optimizers alternated: 0 if they were only passed in together."""
+
+
+@observed_by(".measure:OptimizerGroupsProbe")
+@dataclass(frozen=True, slots=True)
+class OptimizerGroups:
+    """The groups of all optimizers. Parameters are compared by identity, so a tied one counts once."""
+
+    optimizers: int
+    groups: tuple[Group, ...]
+    strangers: tuple[Stranger, ...]
+    orphans: tuple[Orphan, ...]
+    duplicates: tuple[Duplicate, ...]

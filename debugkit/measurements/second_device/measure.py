@@ -1,0 +1,121 @@
+"""Runs the step on a second device, real or simulated, and names every tensor that was left on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import deque
+from typing import Any
+
+import torch
+from torch import nn
+
+from debugkit._torch_private import fake_tensor_type
+from debugkit.finding import NotExamined, SourceLine
+from debugkit.frames import one_line, raising_line
+from debugkit.interventions.losses import losses_of
+from debugkit.measurements.second_device import SecondDevice, StrayTensor
+from debugkit.measurements.second_device.disposable_child import ChildFailed, in_child
+from debugkit.measurements.second_device.pretended_device import PretendedDevice, ValueRecorder
+from debugkit.measurements.second_device.stray_tensors import StrayTensorMode, follow_modules
+from debugkit.preserve_state import preserved
+from debugkit.randomness import same_randomness
+from debugkit.setup import TrainingSetup
+from debugkit.step import quiet_eager
+from debugkit.structure import map_tensors
+
+_SECONDS = 120.0
+
+
+def move_to_second_device(setup: TrainingSetup) -> SecondDevice:
+    """Run forward and backward on the accelerator if there is one, otherwise on the simulated device."""
+    device = setup.device or (torch.device("cuda") if torch.cuda.is_available() else None)
+    if device is not None and device.type == "cuda":
+        return _on_a_real_device(setup, device)
+    return _on_the_pretended_device(setup)
+
+
+def _on_the_pretended_device(setup: TrainingSetup) -> SecondDevice:
+    # Imported once in the parent and not in each child, because it takes a second.
+    fake_tensor_type()
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
+
+    read = _values_read_on_the_cpu(setup)
+    try:
+        answer = in_child(lambda: _pretend(setup, read).to_json(), _SECONDS)
+    except ChildFailed as why:
+        return SecondDevice("pretended", (), forward=False, backward=False, not_examined=str(why))
+    strays = tuple(_stray(**stray) for stray in answer.pop("strays"))
+    return SecondDevice(**answer, strays=strays)
+
+
+def _values_read_on_the_cpu(setup: TrainingSetup) -> deque[tuple[str, Any]]:
+    """The values that the step reads from tensors into Python. Raises NotExamined if the step fails on the CPU."""
+    recorder = ValueRecorder()
+    with preserved(setup), quiet_eager(setup.model), recorder:
+        try:
+            losses = [loss for loss in losses_of(setup) if loss.requires_grad]
+            if losses:
+                torch.autograd.backward(losses)
+        except NotExamined:
+            raise
+        except Exception as error:
+            raise NotExamined(f"The step fails on the CPU already, with {one_line(error)}.") from error
+    return recorder.read
+
+
+def _pretend(setup: TrainingSetup, read: deque[tuple[str, Any]]) -> SecondDevice:
+    """The run in the child, where nothing needs to be restored."""
+    pretended = PretendedDevice(read)
+    strays = StrayTensorMode(pretended.device, pretended.call)
+    pretended.move(setup.model, strays.set_attribute)
+    nn.Module.to = lambda self, *_args, **_kwargs: self  # type: ignore[method-assign]
+    moved = dataclasses.replace(setup, batch=None)
+    batch = pretended.batch(setup.fresh_batch())
+    # The autograd engine started its device threads before the fork, so here the calling thread does all the work. This
+    # must be innermost, because quiet_eager's inference_mode(False) enables the threads again.
+    with quiet_eager(setup.model), torch.autograd.set_multithreading_enabled(False), pretended.mode, strays:
+        return _run(moved, batch, strays, "pretended")
+
+
+def _on_a_real_device(setup: TrainingSetup, device: torch.device) -> SecondDevice:
+    with same_randomness(), quiet_eager(setup.model):
+        model = copy.deepcopy(setup.model).to(device)
+        moved = dataclasses.replace(setup, model=model, optimizers=())
+        batch = map_tensors(setup.fresh_batch(), lambda _, tensor: tensor.to(device))
+        with StrayTensorMode(device) as strays:
+            for path, module in model.named_modules():
+                for name, value in vars(module).items():
+                    if isinstance(value, torch.Tensor) and value.device.type != device.type:
+                        strays.set_attribute(value, f"{path}.{name}".lstrip("."))
+            return _run(moved, batch, strays, str(device))
+
+
+def _run(setup: TrainingSetup, batch: Any, strays: StrayTensorMode, device: str) -> SecondDevice:
+    """Run one forward and one backward. An exception becomes the sentence in `not_examined`."""
+    done = {"forward": False, "backward": False}
+    why = None
+    try:
+        with follow_modules(setup.model, strays.running):
+            losses = [loss for loss in losses_of(setup, batch) if loss.requires_grad]
+            done["forward"], strays.phase = True, "backward"
+            strays.follow_into_backward(losses)
+            if losses:
+                torch.autograd.backward(losses)
+            done["backward"] = True
+    except Exception as error:
+        why = _why(error, strays)
+    return SecondDevice(device, tuple(strays.strays), done["forward"], done["backward"], why)
+
+
+def _why(error: Exception, strays: StrayTensorMode) -> str:
+    line = raising_line(error.__traceback__)
+    where = f" at {line.file}:{line.line}" if line else ""
+    return f"The {strays.phase} ended{where} with {one_line(error)}."
+
+
+def _stray(**fields: Any) -> StrayTensor:
+    for name in ("used", "created"):
+        fields[name] = fields[name] and SourceLine(**fields[name])
+    fields["shape"] = tuple(fields["shape"])
+    return StrayTensor(**fields)

@@ -1,0 +1,160 @@
+"""Finds tensors that are on another device than the model: where each was created and which operation fails."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from debugkit.finding import SourceLine
+from debugkit.frames import is_users, user_line
+from debugkit.measurements.autograd_graph.measure import is_custom, walk
+from debugkit.measurements.second_device import StrayTensor
+from debugkit.recorders.module_calls import ModuleCalls
+from debugkit.structure import map_tensors, tensors_in
+
+# The error messages of CUDA, FakeTensor and the meta device for the same mistake.
+_MISMATCH = re.compile(r"same device|two devices|expected .*device|is on cpu", re.IGNORECASE)
+_TO_NUMPY = frozenset({"numpy", "__array__"})
+
+
+@dataclass(frozen=True)
+class _Origin:
+    created: SourceLine | None = None
+    attribute: str | None = None
+
+
+class StrayTensorMode(TorchFunctionMode):
+    """Runs every operation. One that fails because of a CPU tensor is recorded and runs again with the tensor moved.
+
+    `call(func, args, kwargs)` runs an operation. A simulated device returns recorded results for some of them.
+    """
+
+    def __init__(self, device: torch.device, call: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        self.device = device
+        self.strays: list[StrayTensor] = []
+        self.phase: Literal["forward", "backward"] = "forward"
+        self.running: list[str] = []  # dotted paths of the modules whose forward is on the stack
+        self._origins = WeakTensorKeyDictionary()
+        self._call = call or (lambda func, args, kwargs: func(*args, **kwargs))
+
+    def set_attribute(self, tensor: Tensor, attribute: str) -> None:
+        """Record that a module holds `tensor` under this dotted path."""
+        self._origins[tensor] = _Origin(attribute=attribute)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = [tensor for _, tensor in tensors_in((args, kwargs))]
+        name = getattr(func, "__name__", "an operation")
+        if name in _TO_NUMPY and tensors and self._is_on_device(tensors[0]):
+            self._add_stray(name, tensors[0], "Only a CPU tensor can become a NumPy array: call .cpu() first.")
+        try:
+            output = self._call(func, args, kwargs)
+        except RuntimeError as error:
+            left_behind = [t for t in tensors if t.ndim and not self._is_on_device(t)]
+            if not (_MISMATCH.search(str(error)) and left_behind and any(map(self._is_on_device, tensors))):
+                raise
+            for tensor in left_behind:
+                self._add_stray(name, tensor, str(error).split(" (")[0].splitlines()[0])
+            output = self._call(func, *self._moved((args, kwargs)))
+        self._record_origins(tensors, output)
+        return output
+
+    def follow_into_backward(self, losses: Sequence[Tensor]) -> None:
+        """Stay active inside the backward of custom Functions, where the engine disables function modes.
+
+        If such a backward raises, the engine itself restores the earlier modes.
+        """
+
+        def enter(_gradients: Any) -> None:
+            self.__enter__()  # type: ignore[no-untyped-call]
+
+        def leave(_made: Any, _given: Any) -> None:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+        for node in walk(losses).nodes:
+            if is_custom(node):
+                node.register_prehook(enter)
+                node.register_hook(leave)
+
+    def _is_on_device(self, tensor: Tensor) -> bool:
+        return tensor.device.type == self.device.type
+
+    def _moved(self, arguments: Any) -> Any:
+        return map_tensors(arguments, lambda _, t: t.to(self.device) if t.ndim and not self._is_on_device(t) else t)
+
+    def _record_origins(self, inputs: list[Tensor], output: Any) -> None:
+        made = [t for _, t in tensors_in(output) if not self._is_on_device(t) and t not in self._origins]
+        if not made:
+            return
+        known = [self._origins[t] for t in inputs if t in self._origins]
+        brought_back = any(self._is_on_device(t) for t in inputs)
+        # A tensor computed from a stray tensor is the same stray. The result of `.cpu()` or of a factory is a new one.
+        unknown = any(not self._is_on_device(t) for t in inputs) and not known
+        if unknown and not brought_back:
+            return
+        origin = known[0] if known and not brought_back else _Origin(created=user_line())
+        for tensor in made:
+            self._origins[tensor] = origin
+
+    def _add_stray(self, operation: str, tensor: Tensor, message: str) -> None:
+        origin = self._origins[tensor] if tensor in self._origins else _Origin()
+        found = StrayTensor(
+            phase=self.phase,
+            operation=operation,
+            used=user_line(),
+            module=self.running[-1] if self.running else None,
+            created=origin.created,
+            attribute=origin.attribute,
+            variable=None if origin.created or origin.attribute else _name_on_the_stack(tensor),
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            message=message,
+        )
+        if not any(_same_cause(found, known) for known in self.strays):
+            self.strays.append(found)
+
+
+def follow_modules(model: nn.Module, running: list[str]) -> ModuleCalls:
+    """Inside the block, keep in `running` the stack of the paths of modules whose forward is running."""
+
+    def leave(*_: object) -> None:
+        if running:
+            running.pop()
+
+    return ModuleCalls(
+        model.named_modules(),
+        before=lambda path, *_: running.append(path),
+        after=leave,
+        also_raised=True,
+    )
+
+
+def _same_cause(a: StrayTensor, b: StrayTensor) -> bool:
+    if a.created or a.attribute or a.variable:
+        return (a.created, a.attribute, a.variable, a.dtype) == (b.created, b.attribute, b.variable, b.dtype)
+    return replace(a, module=None) == replace(b, module=None)
+
+
+def _name_on_the_stack(tensor: Tensor) -> str | None:
+    """The variable in the user's frames that holds this tensor object: a global, a closure's cell, an argument."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            for names in (frame.f_globals, frame.f_locals):
+                for name, value in list(names.items()):
+                    if value is tensor:
+                        return name
+        frame = frame.f_back
+    return None

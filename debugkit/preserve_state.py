@@ -1,0 +1,169 @@
+"""Save everything that a training step can change, and restore it bit for bit afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+
+from debugkit.randomness import same_randomness
+from debugkit.setup import TrainingSetup
+
+Undo = Callable[[], None]
+
+
+@contextlib.contextmanager
+def preserved(setup: TrainingSetup) -> Iterator[None]:
+    """Run any code on the setup inside the block. On exit, also after an exception, the setup is restored bit for bit.
+
+    Restored: parameters, buffers, `.grad`, `requires_grad`, train/eval flags, modules' plain attributes and hooks,
+    optimizer state and parameter groups, and the random state of Python, NumPy and torch on every device. Gradients are
+    None inside the block. The cost is one copy of the parameters, the buffers and the optimizer state.
+    """
+    undo: list[Undo] = [
+        *_tensors(setup.model),
+        *(_module(module) for module in setup.model.modules()),
+        *(_optimizer(optimizer) for optimizer in setup.optimizers),
+    ]
+    try:
+        with same_randomness():
+            yield
+    finally:
+        for step in undo:
+            step()
+
+
+def _tensors(model: nn.Module) -> Iterator[Undo]:
+    """The values of parameters and buffers, and each parameter's gradient and `requires_grad`."""
+    for tensor in {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values():
+        yield _tensor(tensor)
+
+
+def _tensor(tensor: torch.Tensor) -> Undo:
+    kept = None if _has_no_storage(tensor) else tensor.detach().clone()
+    home, gradient, trains = tensor.data, tensor.grad, tensor.requires_grad
+    if tensor.is_leaf:
+        tensor.grad = None
+
+    def undo() -> None:
+        if not _has_no_storage(tensor) and tensor.data_ptr() != home.data_ptr():
+            tensor.data = home
+        if kept is not None:
+            with torch.no_grad():
+                tensor.data.copy_(kept)
+        if tensor.is_leaf:
+            tensor.requires_grad_(trains)
+            tensor.grad = gradient
+
+    return undo
+
+
+def _has_no_storage(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta or isinstance(tensor, UninitializedTensorMixin)
+
+
+def _module(module: nn.Module) -> Undo:
+    """A module's parameters, buffers, submodules, hooks and plain attributes, and its train/eval flag."""
+    attributes = dict(module.__dict__)
+    contents = [refill for value in attributes.values() if (refill := _contents(value)) is not None]
+
+    def undo() -> None:
+        for name in [name for name in module.__dict__ if name not in attributes]:
+            del module.__dict__[name]
+        module.__dict__.update(attributes)
+        for put_back in contents:
+            put_back()
+
+    return undo
+
+
+def _contents(value: Any) -> Undo | None:
+    """How to restore an attribute: dicts (including hooks), lists, deques, sets, plain tensors, generators."""
+    if isinstance(value, dict):
+        items = dict(value)
+        return lambda: None if _same(value, items) else _refill(value, value.update, items)
+    if isinstance(value, list | deque):
+        kept = list(value)
+        inside = [put_back for item in kept if (put_back := _contents(item)) is not None]  # e.g. averaged weights
+
+        def refill() -> None:
+            _refill(value, value.extend, kept)
+            for put_back in inside:
+                put_back()
+
+        return refill
+    if isinstance(value, set):
+        members = set(value)
+        return lambda: _refill(value, value.update, members)
+    if isinstance(value, torch.Generator):
+        state = value.get_state()
+        return lambda: _ignore_result(value.set_state(state))
+    if type(value) is torch.Tensor and not value.requires_grad and not _has_no_storage(value):
+        copy = value.clone()
+        return lambda: _ignore_result(value.copy_(copy))
+    return None
+
+
+def _refill(container: Any, fill: Callable[[Any], None], items: Any) -> None:
+    container.clear()
+    fill(items)
+
+
+def _ignore_result(_: object) -> None:
+    """Allows an undo function to be a single expression."""
+
+
+def _same(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
+    return list(now) == list(before) and all(now[key] is before[key] for key in before)
+
+
+def _optimizer(optimizer: torch.optim.Optimizer) -> Undo:
+    """State tensors keep their identity and their values are restored. New state is removed."""
+    state = {key: _entries(entries) for key, entries in optimizer.state.items()}
+    groups = [(dict(group), list(group["params"])) for group in optimizer.param_groups]
+    group_list = list(optimizer.param_groups)
+    names = set(vars(optimizer))
+    attributes = {
+        name: value for name, value in vars(optimizer).items() if isinstance(value, bool | int | float | None)
+    }
+
+    own = [value for name, value in vars(optimizer).items() if not name.startswith("_") and name != "param_groups"]
+    contents = [refill for v in own if isinstance(v, list | deque | torch.Tensor) and (refill := _contents(v))]
+
+    def undo() -> None:
+        optimizer.state.clear()
+        for key, (entries, put_back) in state.items():
+            put_back()
+            optimizer.state[key] = entries
+        optimizer.param_groups[:] = group_list
+        for group, (items, parameters) in zip(group_list, groups, strict=True):
+            group.clear()
+            group.update(items)
+            group["params"][:] = parameters
+        for name in [n for n, v in vars(optimizer).items() if isinstance(v, bool | int | float) and n not in names]:
+            delattr(optimizer, name)
+        vars(optimizer).update(attributes)
+        for refill in contents:
+            refill()
+
+    return undo
+
+
+def _entries(entries: Any) -> tuple[Any, Undo]:
+    if not isinstance(entries, dict):
+        return entries, _contents(entries) or (lambda: None)
+    items = dict(entries)
+    contents = [refill for value in items.values() if (refill := _contents(value)) is not None]
+
+    def put_back() -> None:
+        entries.clear()
+        entries.update(items)
+        for refill in contents:
+            refill()
+
+    return entries, put_back

@@ -1,0 +1,1 @@
+"""Recorders that attach to PyTorch, record something about a run, and remove themselves completely."""

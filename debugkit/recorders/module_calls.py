@@ -1,0 +1,106 @@
+"""The only place that puts hooks on modules: callbacks around each forward, which are all removed afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.hooks import RemovableHandle
+
+Before = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], None]
+"""`before(path, module, args, kwargs)`."""
+After = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]
+"""`after(path, module, args, kwargs, output)`; a result other than None replaces the output."""
+
+
+class ModuleCalls:
+    """Calls `before` and `after` around the forward of each of `modules`, which are pairs of path and module.
+
+    With `also_raised`, `after` is also called for a forward that raised, with `output=None`. Scripted modules are left
+    out, because PyTorch supports no hooks on them. `attach` and `remove` work without a `with` block.
+
+    >>> seen = []
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    >>> with ModuleCalls(model.named_modules(), after=lambda path, *_: seen.append(path)):
+    ...     _ = model(torch.ones(1, 2))
+    >>> seen
+    ['0', '1', '']
+    """
+
+    def __init__(
+        self,
+        modules: Iterable[tuple[str, nn.Module]] = (),
+        *,
+        before: Before | None = None,
+        after: After | None = None,
+        also_raised: bool = False,
+    ) -> None:
+        self._modules = tuple(modules)
+        self._before, self._after = before, after
+        self._also_raised = also_raised
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> Self:
+        for path, module in self._modules:
+            self.attach(path, module)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def __bool__(self) -> bool:
+        """Whether any hook is attached."""
+        return bool(self._handles)
+
+    def attach(self, path: str, module: nn.Module) -> bool:
+        """Hook one more module; False for a scripted one."""
+        if isinstance(module, torch.jit.ScriptModule):
+            return False
+        if self._before is not None:
+            self._handles.append(module.register_forward_pre_hook(_before_hook(self._before, path), with_kwargs=True))
+        if self._after is not None:
+            hook = _after_hook(self._after, path)
+            self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=self._also_raised))
+        return True
+
+    def remove(self) -> None:
+        """Remove every hook."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+# Functions, not bound methods or partials: copy.deepcopy of a hooked model, for example for an average of the weights,
+# keeps a function as it is, but would copy the object that a method is bound to.
+
+
+# A hook that another hook removes during the same call is still called by PyTorch, but without the keyword arguments.
+
+
+def _before_hook(before: Before, path: str) -> Callable[..., None]:
+    def hook(module: nn.Module, args: tuple[Any, ...], *kwargs: dict[str, Any]) -> None:
+        if kwargs:
+            before(path, module, args, kwargs[0])
+
+    return hook
+
+
+def _after_hook(after: After, path: str) -> Callable[..., Any]:
+    def hook(module: nn.Module, args: tuple[Any, ...], *kwargs_and_output: Any) -> Any:
+        return after(path, module, args, *kwargs_and_output) if len(kwargs_and_output) == 2 else None
+
+    return hook
+
+
+@contextlib.contextmanager
+def every_call(after: Callable[[nn.Module, Any], None]) -> Iterator[None]:
+    """Call `after(module, output)` for every module of the process, also scripted ones, by PyTorch's global hook."""
+    handle = register_module_forward_hook(lambda module, _args, output: after(module, output))
+    try:
+        yield
+    finally:
+        handle.remove()

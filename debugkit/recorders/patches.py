@@ -1,0 +1,89 @@
+"""Temporary wrappers around functions of PyTorch, which restore exactly what was there before."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+_INHERITED = object()
+
+
+class Patches:
+    """Call `around(owner, name, …)` inside the `with` block; on exit every patch is undone, in reverse order.
+
+    If other code has replaced the function in the meantime, its replacement stays, because it may call ours; ours then
+    only calls the original.
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+        self._live = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._live = False
+        while self._undo:
+            self._undo.pop()()
+
+    def around(
+        self,
+        owner: Any,
+        name: str,
+        *,
+        before: Callable[..., None] | None = None,
+        after: Callable[..., None] | None = None,
+    ) -> None:
+        """Call `before(*args, **kwargs)` and `after(*args, **kwargs)` around `owner.name`, whose result is unchanged.
+
+        `after` is not called if the function raises. A missing attribute is skipped: names differ between versions of
+        PyTorch.
+        """
+        original = getattr(owner, name, None)
+        if original is None:
+            return
+        previous = vars(owner).get(name, _INHERITED)
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if before is not None and self._live:
+                before(*args, **kwargs)
+            result = original(*args, **kwargs)
+            if after is not None and self._live:
+                after(*args, **kwargs)
+            return result
+
+        setattr(owner, name, wrapper)
+
+        def undo() -> None:
+            if vars(owner).get(name) is not wrapper:
+                return
+            if previous is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, previous)
+
+        self._undo.append(undo)
+
+    def around_overrides(
+        self,
+        cls: type,
+        name: str,
+        *,
+        before: Callable[..., None] | None = None,
+        after: Callable[..., None] | None = None,
+    ) -> None:
+        """`around` the method of `cls` and of each subclass that overrides it; subclasses defined later are missed."""
+        for owner in (cls, *_subclasses(cls)):
+            if name in vars(owner):
+                self.around(owner, name, before=before, after=after)
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    subclass: type
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

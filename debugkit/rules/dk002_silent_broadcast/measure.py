@@ -1,0 +1,120 @@
+"""Records the operands of each loss, for loss functions and for hand-written differences, with the source line.
+
+A hand-written difference counts as a loss if only elementwise operations (`** 2`, `abs`, a mask) and reductions follow,
+up to a scalar that requires a gradient. A relative position or a metric does not end in such a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from debugkit._torch_private import leave
+from debugkit.finding import SourceLine
+from debugkit.frames import user_line
+from debugkit.probe import Probe
+from debugkit.rules.dk002_silent_broadcast import Comparison, LossOperands
+from debugkit.setup import TrainingSetup
+
+_LOSSES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "poisson_nll_loss"})
+"""torch's loss functions that broadcast. The others raise if the shapes do not match."""
+_DIFFERENCES = frozenset({"sub", "__sub__", "__rsub__", "rsub", "subtract", "__isub__", "sub_"})
+_ELEMENTWISE = frozenset(
+    {"pow", "__pow__", "square", "abs", "absolute", "__abs__", "neg", "__neg__", "sqrt", "exp", "log", "log1p", "cosh"}
+    | {"tanh", "sigmoid", "logsigmoid", "softplus", "relu", "clamp", "clip", "where", "masked_fill", "nan_to_num"}
+    | {"mul", "__mul__", "__rmul__", "multiply", "div", "__truediv__", "divide", "true_divide", "add", "__add__"}
+    | {"__radd__", "minimum", "maximum", "float", "to", "type_as"}
+    | _DIFFERENCES
+)
+_REDUCTIONS = frozenset({"mean", "sum", "nanmean", "nansum", "norm", "vector_norm", "flatten", "reshape", "view"})
+_Weak = MutableMapping[torch.Tensor, Any]
+_NEW_AXIS = frozenset({"unsqueeze", "__getitem__", "expand", "expand_as", "repeat_interleave"})
+
+
+class LossOperandsProbe(Probe[LossOperands]):
+    """Observes each step; the observation describes the last one."""
+
+    watch_steps = 3
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._recorder = _Recorder({id(buffer) for buffer in setup.model.buffers()})
+        self._last = LossOperands(())
+
+    def __enter__(self) -> Self:
+        self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        leave(self._recorder)
+
+    def end_step(self, _step: int, /) -> None:
+        self._last = LossOperands(tuple(self._recorder.comparisons))
+        self._recorder.reset()
+
+    @property
+    def observation(self) -> LossOperands:
+        return self._last
+
+
+class _Recorder(TorchFunctionMode):
+    """Intercepts every torch call. It refers to tensors weakly, so it keeps none alive."""
+
+    def __init__(self, statistics: set[int]) -> None:
+        super().__init__()
+        self._statistics = statistics  # id() of the model's buffers: subtracting one is a normalisation, not a loss
+        self.reset()
+
+    def reset(self) -> None:
+        self.comparisons: dict[Comparison, None] = {}  # an ordered set
+        self._from: _Weak = WeakTensorKeyDictionary()  # tensor → the differences it was computed from
+        self._outer: _Weak = WeakTensorKeyDictionary()  # tensors into which the code inserted an axis
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name in _LOSSES:
+            self._record_loss_function(name, args, kwargs, output)
+        elif isinstance(output, torch.Tensor):
+            self._follow(name, args, kwargs, output)
+        return output
+
+    def _record_loss_function(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
+        operands = [*args, *(kwargs[key] for key in ("input", "target") if key in kwargs)][:2]
+        if all(isinstance(operand, torch.Tensor) for operand in operands) and output.requires_grad:
+            self._record(self._comparison(name, operands[0], operands[1], user_line()))
+
+    def _follow(self, name: str, args: Any, kwargs: Any, output: torch.Tensor) -> None:
+        tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
+        if (name in _NEW_AXIS and tensors and output.ndim > tensors[0].ndim) or kwargs.get("keepdim"):
+            self._outer[output] = True
+        if name in _ELEMENTWISE or name in _REDUCTIONS:
+            made_from = [comparison for tensor in tensors for comparison in self._from.get(tensor, ())]
+            if name in _DIFFERENCES and len(tensors) == 2 and self._prediction_against_target(*tensors):
+                # Earlier differences (a mean subtracted from both sides) only prepare this one, unless samples crossed.
+                made_from = [before for before in made_from if before.crossed]
+                made_from.append(self._comparison(name.strip("_"), tensors[0], tensors[1], user_line()))
+            if made_from and output.ndim == 0 and output.requires_grad:
+                for comparison in made_from:
+                    self._record(comparison)
+            elif made_from:
+                self._from[output] = tuple(dict.fromkeys(made_from))
+
+    def _comparison(self, name: str, first: torch.Tensor, second: torch.Tensor, at: SourceLine | None) -> Comparison:
+        outer = first in self._outer or second in self._outer
+        return Comparison(name, tuple(first.shape), tuple(second.shape), at, outer)
+
+    def _prediction_against_target(self, first: torch.Tensor, second: torch.Tensor) -> bool:
+        """Whether one is computed with a gradient and the other is given without one and is no buffer of the model."""
+        computed, given = (first, second) if first.requires_grad else (second, first)
+        return computed.grad_fn is not None and not given.requires_grad and id(given) not in self._statistics
+
+    def _record(self, comparison: Comparison) -> None:
+        self.comparisons[comparison] = None

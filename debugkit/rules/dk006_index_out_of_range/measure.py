@@ -1,0 +1,145 @@
+"""Compares the indices of every lookup with the size of its table, before the lookup runs.
+
+On a GPU it cannot wait: an index out of range makes the device unusable for the process, and every later call raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from debugkit._torch_private import in_functorch, leave
+from debugkit.frames import user_line
+from debugkit.interventions.batch_roles import is_index
+from debugkit.measurements.second_device.stray_tensors import follow_modules
+from debugkit.probe import Probe
+from debugkit.rules.dk006_index_out_of_range import IndexRange, IndexRanges
+from debugkit.setup import TrainingSetup
+from debugkit.structure import tensors_in
+
+_EMBEDDINGS = ("embedding", "embedding_bag")
+_CLASSIFICATIONS = ("cross_entropy", "nll_loss")
+_MOST_SAMPLES = 5
+
+
+class IndexRangesProbe(Probe[IndexRanges]):
+    """Observes each step. On a GPU it waits for the device at each lookup."""
+
+    partial = True
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._recorder = _Recorder(setup)
+        self._following = follow_modules(setup.model, self._recorder.running)
+        self._last = IndexRanges(())
+
+    def __enter__(self) -> Self:
+        self._following.__enter__()
+        self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        leave(self._recorder)
+        self._following.remove()
+
+    def end_step(self, _step: int, /) -> None:
+        self._last = IndexRanges(tuple(self._recorder.lookups))
+        self._recorder.lookups.clear()
+
+    @property
+    def observation(self) -> IndexRanges:
+        return self._last
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__()
+        self.setup = setup
+        self.running: list[str] = []
+        self.lookups: dict[IndexRange, None] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        lookup = _lookup(name, args, kwargs)
+        if lookup is not None and not in_functorch():
+            self._record(name, *lookup)
+        return func(*args, **kwargs)
+
+    def _record(self, name: str, indices: Tensor, rows: int, table: Tensor | None, ignored: int | None) -> None:
+        found = indices.detach()
+        counted = found if ignored is None else found[found != ignored]
+        if counted.numel() == 0:
+            return
+        lowest, highest = (int(value) for value in torch.stack(torch.aminmax(counted)).tolist())
+        seen = IndexRange(
+            operation=name,
+            rows=rows,
+            lowest=lowest,
+            highest=highest,
+            parameter=self.setup.parameter_paths.get(id(table)),
+            module=self.running[-1] if self.running else None,
+            ignored=ignored,
+            at=user_line(),
+        )
+        if seen.fits:
+            self.lookups[seen] = None
+            return
+        wrong = (found < 0) | (found >= rows)
+        wrong &= found != ignored if ignored is not None else True
+        self.lookups[_with_samples(seen, wrong, _entry_holding(found, self.setup))] = None
+        if found.device.type == "cuda":
+            raise IndexError(f"index out of range in self: {highest if highest >= rows else lowest} of {rows} rows")
+
+
+def _lookup(name: str, args: Any, kwargs: Any) -> tuple[Tensor, int, Tensor | None, int | None] | None:
+    """The indices of a call, the number of rows, the table, and the ignored label."""
+    given = [*args, *(kwargs[key] for key in ("input", "weight", "target", "dim", "index") if key in kwargs)]
+    if name in _EMBEDDINGS and len(given) > 1 and _is_lookup(given[0], given[1]):
+        return given[0], given[1].shape[0], given[1], None
+    if name in _CLASSIFICATIONS and len(given) > 1 and _is_lookup(given[1], given[0]):
+        ignored = kwargs.get("ignore_index", args[4] if len(args) > 4 else -100)
+        return given[1], given[0].shape[1 if given[0].ndim > 1 else 0], None, ignored
+    if name == "gather" and len(given) > 2 and isinstance(given[1], int) and _is_lookup(given[2], given[0]):
+        return given[2], given[0].shape[given[1]], None, None
+    if name == "one_hot" and given and isinstance(given[0], Tensor):
+        classes = kwargs.get("num_classes", args[1] if len(args) > 1 else -1)
+        return (given[0], classes, None, None) if classes > 0 else None
+    return None
+
+
+def _is_lookup(indices: Any, table: Any) -> bool:
+    return isinstance(indices, Tensor) and isinstance(table, Tensor) and is_index(indices) and table.ndim > 0
+
+
+def _with_samples(seen: IndexRange, wrong: Tensor, entry: str | None) -> IndexRange:
+    samples = sorted({int(place[0]) for place in wrong.nonzero().tolist() if place})
+    return IndexRange(
+        operation=seen.operation,
+        rows=seen.rows,
+        lowest=seen.lowest,
+        highest=seen.highest,
+        beyond=int(wrong.sum()),
+        samples=tuple(samples[:_MOST_SAMPLES]) if entry else (),
+        parameter=seen.parameter,
+        module=seen.module,
+        entry=entry,
+        ignored=seen.ignored,
+        at=seen.at,
+    )
+
+
+def _entry_holding(indices: Tensor, setup: TrainingSetup) -> str | None:
+    """The path of the tensor in the batch that has these values, possibly in another shape."""
+    for path, tensor in tensors_in(setup.batch):
+        if is_index(tensor) and tensor.numel() == indices.numel():
+            same = tensor.reshape(-1).to(indices.device) == indices.reshape(-1)
+            if bool(same.all()):
+                return path
+    return None

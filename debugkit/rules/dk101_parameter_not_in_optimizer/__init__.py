@@ -1,0 +1,101 @@
+"""A trainable parameter is in no group of any optimizer, so it never changes.
+
+## What it finds
+Parameters with `requires_grad=True` that get a gradient from the loss but are held by no optimizer.
+
+## Why it hurts
+The gradient is computed and thrown away. Everything else adapts around the untrained part, and the loss still falls.
+Typical causes are a backbone that a name pattern misses (`startswith("backbone")` after a rename), a head that was
+replaced after the optimizer was built, and a module that was created later.
+
+## Evidence
+The parameters, how many numbers they hold, whether each got a gradient in one step, and which parameter groups are
+empty. An empty group is often a pattern that matched nothing.
+
+## Fix
+Build the groups from `model.named_parameters()` so that every parameter falls into exactly one of them, with a last
+group for the remaining parameters, and assert it. If a parameter should not train, call
+`parameter.requires_grad_(False)`.
+
+## When it stays silent
+Frozen parameters, tied parameters (compared by identity), and several optimizers for one model. The finding is `info`
+for parameters without a gradient (unused, or of the other network of a GAN) and if not every optimizer was passed in
+(`Declare(all_optimizers=False)`).
+
+## Lesson
+[Lab 14](../../lessons/gradients/14_missing_from_optimizer.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, Severity
+from debugkit.module_paths import shared_module
+from debugkit.observation import observed_by
+from debugkit.rule import Context, rule
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenParameter:
+    """A trainable parameter that is in no group of any known optimizer."""
+
+    path: str
+    numel: int
+    received_gradient: bool
+
+
+@observed_by(".measure:OptimizerCoverageProbe")
+@dataclass(frozen=True, slots=True)
+class OptimizerCoverage:
+    """The state after one backward. Parameters are compared by identity, so tied ones count once."""
+
+    optimizers: int
+    trainable: int
+    """How many trainable parameters the model has."""
+    forgotten: tuple[ForgottenParameter, ...]
+    empty_groups: tuple[str, ...]
+    """Groups without parameters, such as `AdamW group 1`."""
+
+
+@rule(
+    "DK101",
+    name="parameter-not-in-optimizer",
+    severity=Severity.ERROR,
+    certainty=Certainty.PROOF,
+    modes=("check", "watch"),
+    needs=(OptimizerCoverage,),
+    consequence_of=("DK102", "DK103"),
+)
+def judge(seen: OptimizerCoverage, context: Context) -> Iterator[Finding]:
+    lost = [parameter for parameter in seen.forgotten if parameter.received_gradient]
+    idle = [parameter for parameter in seen.forgotten if not parameter.received_gradient]
+    if lost:
+        yield _finding(lost, seen, context, None if context.declare.all_optimizers else Severity.INFO)
+    if idle:
+        yield _finding(idle, seen, context, Severity.INFO)
+
+
+def _finding(
+    parameters: list[ForgottenParameter], seen: OptimizerCoverage, context: Context, severity: Severity | None
+) -> Finding:
+    paths = [parameter.path for parameter in parameters]
+    one = len(paths) == 1
+    gradient = f"receive{'s' * one} {'a' if parameters[0].received_gradient else 'no'} gradient"
+    count = f"{len(paths)} of {seen.trainable} trainable parameter{'s' * (seen.trainable != 1)}"
+    return context.finding(
+        f"{count} {gradient} and {'is' if one else 'are'} in no optimizer: "
+        f"{', '.join(paths[:3])}{' …' * (len(paths) > 3)}.",
+        module=shared_module(paths),
+        parameter=paths[0] if len(paths) == 1 else None,
+        evidence={
+            "parameters": paths,
+            "numel": sum(parameter.numel for parameter in parameters),
+            "empty_groups": list(seen.empty_groups),
+            "optimizers": seen.optimizers,
+        },
+        fix="Put every trainable parameter in exactly one group, or freeze it with requires_grad_(False).",
+        severity=severity,
+        affects=paths,
+    )

@@ -1,0 +1,73 @@
+"""An optimizer, or a group that should hold a part of the model, has nothing to train.
+
+## What it finds
+Optimizers whose parameters are all frozen, and empty parameter groups while parameters that get a gradient are in no
+group.
+
+## Why it hurts
+An optimizer accepts an empty group and frozen parameters without a warning. After a rename,
+`name.startswith("backbone")` gives an empty group with its own learning rate, and the backbone never changes.
+
+## Evidence
+For each group, the number of parameters it holds, how many of them are frozen, and its learning rate. Also the
+parameters that are in no group.
+
+## Fix
+Freeze first. Then build the optimizer from `model.named_parameters()`, and assert that each pattern matches something.
+
+## When it stays silent
+An empty group if nothing is missing (a no-decay group for a model without biases), frozen parameters next to trainable
+ones in the same optimizer, and several optimizers of which one trains (the networks of a GAN freeze each other in
+turn). Under `watch()` an optimizer is judged at its own step.
+
+## Lesson
+[Lab 14](../../lessons/gradients/14_missing_from_optimizer.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from debugkit.finding import Certainty, Finding, Severity
+from debugkit.measurements.optimizer_groups import Group, OptimizerGroups
+from debugkit.rule import Context, rule
+
+
+@rule(
+    "DK103",
+    name="optimizer-holds-nothing-trainable",
+    severity=Severity.ERROR,
+    certainty=Certainty.PROOF,
+    modes=("check", "watch"),
+    needs=(OptimizerGroups,),
+)
+def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
+    held = sum(group.held for group in seen.groups)
+    if held == sum(group.frozen for group in seen.groups):
+        what = "The only parameter" if held == 1 else f"All {held} parameters"
+        yield context.finding(
+            f"{what} that the optimizer holds {'is' if held == 1 else 'are'} frozen: a step changes nothing.",
+            evidence={"groups": [_row(group) for group in seen.groups]},
+            fix="Set requires_grad=True for the parameters that should train, before the optimizer is built.",
+        )
+        return
+    empty = [group for group in seen.groups if group.held == 0]
+    if empty and seen.orphans:
+        paths = [orphan.path for orphan in seen.orphans]
+        yield context.finding(
+            f"{empty[0].name} is empty, and {_orphans(len(paths))} in no group: "
+            f"{', '.join(paths[:3])}{' …' * (len(paths) > 3)}.",
+            evidence={"groups": [_row(group) for group in seen.groups], "not_held": paths},
+            fix="Correct the pattern that selects this group's parameters, and assert that it matches at least one.",
+            severity=None if context.declare.all_optimizers else Severity.INFO,
+            affects=paths,
+        )
+
+
+def _orphans(count: int) -> str:
+    one = count == 1
+    return f"{count} parameter{'' if one else 's'} that receive{'s' * one} a gradient {'is' if one else 'are'}"
+
+
+def _row(group: Group) -> dict[str, object]:
+    return {"group": group.name, "held": group.held, "frozen": group.frozen, "lr": group.learning_rate}

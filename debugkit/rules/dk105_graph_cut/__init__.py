@@ -1,0 +1,79 @@
+"""A line (detach, item, numpy, no_grad, argmax) stops the gradient before parameters that should train.
+
+## What it finds
+Trainable parameters whose values reach the loss but whose gradient does not, the line that stops the gradient, and the
+last module before that line.
+
+## Why it hurts
+The parameters do not change, and nothing reports it: `.grad` is None, the optimizer skips them, and the loss falls as
+far as the rest of the model allows. With a pretrained tower the fault is invisible, because its features were good from
+the start.
+
+## Evidence
+The parameters that get no gradient, how many numbers they hold, the operation, and how far the loss moves when the
+values that pass the line are changed. That movement proves that the loss depends on them.
+
+## Fix
+Remove the call, or move it to where only a copy for logging is needed. Common causes are `torch.tensor(x)` on a tensor
+and `.item()` or `.numpy()` inside a model. Another is a custom Function whose backward returns None.
+
+## When it stays silent
+- Frozen parameters, and parameters that take no part in the step.
+- Branches whose output is dropped, and logged values.
+- A stop-gradient with another path for the gradient.
+- Target networks and moving averages.
+- Activation checkpointing.
+
+The finding is `info` if an optimizer holds only parameters that this loss does not reach, while another optimizer holds
+those that it reaches: a GAN's generator during the discriminator's step.
+
+## Cost
+A few more passes if the graph is cut.
+
+## Lesson
+[Lab 12](../../lessons/gradients/12_cut_graph.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from debugkit.finding import Certainty, Finding, Severity
+from debugkit.measurements.graph_cut import Cut, GraphCut
+from debugkit.rule import Context, rule
+
+
+@rule(
+    "DK105",
+    name="graph-cut",
+    severity=Severity.ERROR,
+    certainty=Certainty.PROOF,
+    modes=("check",),
+    needs=(GraphCut,),
+)
+def judge(seen: GraphCut, context: Context) -> Iterator[Finding]:
+    for cut in seen.cuts:
+        count = len(cut.parameters)
+        names = ", ".join(cut.parameters[:2]) + (" …" if count > 2 else "")
+        lost = f"{count} trainable parameter{'s' * (count != 1)} ({names}) get{'s' * (count == 1)} no gradient"
+        yield context.finding(
+            f"{cut.operation} stops the gradient{_after(cut)}: {lost}.",
+            module=cut.after_module,
+            at=cut.line,
+            evidence={
+                "operation": cut.operation,
+                "parameters": list(cut.parameters),
+                "numel": cut.numel,
+                "loss_change": cut.loss_change,
+                "reached": seen.reached,
+                "trainable": seen.trainable,
+                "called_from": f"{cut.caller.file}:{cut.caller.line}" if cut.caller else None,
+            },
+            fix=f"Keep the autograd graph here: remove {cut.operation} from the computation of the loss.",
+            affects=cut.parameters,
+            severity=Severity.INFO if set(cut.parameters) <= set(seen.another_turn) else None,
+        )
+
+
+def _after(cut: Cut) -> str:
+    return f" after {cut.after_module or 'the model itself'}" if cut.after_module is not None else ""

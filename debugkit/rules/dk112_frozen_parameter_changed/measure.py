@@ -1,0 +1,114 @@
+"""Copies every frozen tensor and compares it bit for bit after the forward pass and after the optimizer's step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from typing import Self
+
+import torch
+from torch import nn
+
+from debugkit.finding import NotExamined
+from debugkit.module_paths import plain_path
+from debugkit.probe import Probe
+from debugkit.rules.dk112_frozen_parameter_changed import Cause, FrozenChange, FrozenTensors
+from debugkit.setup import TrainingSetup
+
+
+class FrozenTensorsProbe(Probe[FrozenTensors]):
+    """Frozen are parameters without `requires_grad` or not declared trainable, and their modules' floating buffers."""
+
+    watch_steps = 1
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._frozen = _frozen_tensors(setup)
+        self._copies: dict[str, torch.Tensor] = {}
+        self._changes: dict[str, FrozenChange] = {}
+
+    def __enter__(self) -> Self:
+        self._copies = {path: tensor.detach().clone() for path, tensor in self._frozen.items()}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._copies.clear()
+
+    def before_backward(self, _losses: Sequence[torch.Tensor], /) -> None:
+        self._compare("forward")
+
+    def before_optimizer_step(self, _optimizer: torch.optim.Optimizer, /) -> None:
+        self._compare("forward")
+
+    def after_optimizer_step(self, _optimizer: torch.optim.Optimizer, /) -> None:
+        self._compare("optimizer")
+
+    @property
+    def observation(self) -> FrozenTensors:
+        if not self._frozen:
+            raise NotExamined("Nothing in the model is frozen.")
+        return FrozenTensors(len(self._frozen), tuple(self._changes.values()))
+
+    def _compare(self, cause: Cause) -> None:
+        for path, before in self._copies.items():
+            now = self._frozen[path].detach()
+            if path in self._changes or torch.equal(_bits(now), _bits(before)):
+                continue
+            different = now != before
+            self._changes[path] = FrozenChange(
+                path=path,
+                module=path.rpartition(".")[0],
+                kind="parameter" if isinstance(self._frozen[path], nn.Parameter) else "buffer",
+                cause=cause,
+                changed=int(different.sum()),
+                numel=now.numel(),
+                largest=float((now - before).abs().max()),
+            )
+
+
+def _frozen_tensors(setup: TrainingSetup) -> dict[str, torch.Tensor]:
+    patterns = setup.declare.trainable
+    named = {plain_path(path): parameter for path, parameter in setup.model.named_parameters()}
+    frozen: dict[str, torch.Tensor] = {
+        path: parameter
+        for path, parameter in named.items()
+        if not parameter.requires_grad or (patterns is not None and not any(fnmatch(path, p) for p in patterns))
+    }
+    modules = {path: module for module, path in setup.module_paths.items()}
+    for path, buffer in setup.model.named_buffers():
+        owner = plain_path(path).rpartition(".")[0]
+        own = [name for name in named if name.startswith(f"{owner}." if owner else "")]
+        if buffer.is_floating_point() and own and all(name in frozen for name in own):
+            tower = _tower(owner, set(frozen), set(named))
+            if not _has_trainable_twin(modules[tower], setup.model):
+                frozen[plain_path(path)] = buffer
+    return {path: tensor for path, tensor in frozen.items() if tensor.numel() and not tensor.is_meta}
+
+
+def _tower(owner: str, frozen: set[str], named: set[str]) -> str:
+    """The outermost ancestor of a module all of whose parameters are frozen."""
+    tower = owner
+    while tower:
+        parent = tower.rpartition(".")[0]
+        below = {name for name in named if name.startswith(f"{parent}." if parent else "")}
+        if not below <= frozen:
+            break
+        tower = parent
+    return tower
+
+
+def _has_trainable_twin(tower: nn.Module, model: nn.Module) -> bool:
+    """Whether a trainable module of the same type and shapes exists. The tower is then its moving average."""
+    shapes = [parameter.shape for parameter in tower.parameters()]
+    return any(
+        module is not tower
+        and type(module) is type(tower)
+        and [parameter.shape for parameter in module.parameters()] == shapes
+        and any(parameter.requires_grad for parameter in module.parameters())
+        for module in model.modules()
+    )
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes, so that NaN equals itself and -0 does not equal 0."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,127 @@
+"""The gradient norm jumps far above its previous values in a single step.
+
+## What it finds
+A step whose gradient norm, as the optimizer is about to use it, is more than six robust standard deviations above the
+norms of the previous steps, on a logarithmic scale.
+
+## Why it hurts
+One batch then moves the weights as far as hundreds of others did, and it stays in Adam's second moment for a thousand
+steps. The loss jumps, and recovers slowly or not at all.
+
+## Evidence
+`norm`, the `median` of the previous steps, `z` and its `threshold`, 6, the number of steps it was compared with, and
+the parameter with the largest share.
+
+The robust standard deviation is 1.4826 times the median absolute deviation of the logarithms. It is at least ln(10)/6,
+so that small variations of a quiet run are no spikes: a norm below ten times the median is never reported.
+
+## Fix
+First look at the batch of that step: `debugkit.trace_batches` finds it. Then use `clip_grad_norm_` with about the usual
+norm, a longer warm-up, or a lower learning rate.
+
+## When it stays silent
+- The first 20 steps.
+- A norm that clipping has reduced.
+- Norms that the run already had: below three times the largest of the last 64 steps (tasks that alternate) and of the
+  first eight (a run that had converged).
+- Steps without a gradient, or with a non-finite one (DK202).
+
+## Cost
+One norm for each gradient and step, read at the end of the step.
+
+## Lesson
+No lab of its own; [Lab 17](../../lessons/gradients/17_clip_before_unscale.md) is about clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from debugkit.finding import Certainty, Finding, Severity
+from debugkit.observation import observed_by
+from debugkit.plain_data import PlainData
+from debugkit.rule import Context, rule
+
+
+@dataclass(frozen=True)
+class TotalNorm(PlainData):
+    """The L2 norm of one optimizer's gradients in one step, and the parameter with the largest share of it."""
+
+    step: int
+    norm: float
+    largest: str
+    largest_norm: float
+
+
+@dataclass(frozen=True)
+class OptimizerNorms(PlainData):
+    """One optimizer's first and last norms, oldest first. Only finite, non-zero ones."""
+
+    optimizer: str
+    first: tuple[float, ...]
+    last: tuple[TotalNorm, ...]
+
+
+@observed_by(".measure:GradientHistoryProbe")
+@dataclass(frozen=True)
+class GradientHistory(PlainData):
+    """The run so far. The lengths are bounded."""
+
+    optimizers: tuple[OptimizerNorms, ...]
+
+
+_THRESHOLD = 6.0
+_FEWEST = 20
+_LEAST_DEVIATION = math.log(10.0) / _THRESHOLD
+_ABOVE_ALL = 3.0
+
+
+@rule(
+    "DK205",
+    name="gradient-spike",
+    severity=Severity.WARNING,
+    certainty=Certainty.STATISTICAL,
+    modes=("watch",),
+    needs=(GradientHistory,),
+    consequence_of=("DK201", "DK501"),
+)
+def judge(seen: GradientHistory, context: Context) -> Iterator[Finding]:
+    for run in seen.optimizers:
+        if len(run.last) <= _FEWEST or not _is_beyond_all(run):
+            continue
+        newest, before = run.last[-1], [total.norm for total in run.last[:-1]]
+        z = robust_z(newest.norm, before)
+        if z <= _THRESHOLD:
+            continue
+        usual = median(before)
+        yield context.finding(
+            f"The gradient norm of {run.optimizer} jumped to {newest.norm:.3g}, {newest.norm / usual:.0f} times the "
+            f"median of the previous {len(before)} steps. {newest.largest} has the largest share.",
+            parameter=newest.largest,
+            step=newest.step,
+            evidence={
+                "norm": newest.norm,
+                "median": usual,
+                "z": z,
+                "threshold": _THRESHOLD,
+                "steps_before": len(before),
+                "largest": newest.largest,
+                "largest_norm": newest.largest_norm,
+            },
+            fix="Look at the batch of this step first. Then clip the gradient norm, or lower the learning rate.",
+        )
+
+
+def robust_z(value: float, before: Sequence[float]) -> float:
+    """How many robust standard deviations the logarithm of `value` is above those of `before`. All are positive."""
+    logs = [math.log(norm) for norm in before]
+    middle = median(logs)
+    deviation = 1.4826 * median(abs(log - middle) for log in logs)
+    return (math.log(value) - middle) / max(deviation, _LEAST_DEVIATION)
+
+
+def _is_beyond_all(run: OptimizerNorms) -> bool:
+    return run.last[-1].norm > _ABOVE_ALL * max(*run.first, *(total.norm for total in run.last[:-1]))

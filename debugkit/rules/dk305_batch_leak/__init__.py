@@ -1,0 +1,96 @@
+"""A sample's output depends on the other samples of its batch, in evaluation mode.
+
+## What it finds
+Output rows that change when sample 0 of the batch is replaced by another sample, with dropout off and equal random
+draws.
+
+## Why it hurts
+The model is trained on information that the robot does not have: the other samples of a batch. The training loss looks
+better than it is, and an output changes with the batch size. Typical causes are a softmax, a mean, a norm or a `view`
+over the batch dimension, and a mask or position that is computed once for the whole batch.
+
+## Evidence
+`moved`, the largest relative change of any other row, compared with `floor`: ten times the difference between two
+identical passes, and at least 1e-5. `module` is the first module, in order of execution, whose rows for other samples
+changed.
+
+## Fix
+Find the operation over dimension 0 in that module and make it work on each sample separately: name the dimension
+(`dim=-1`), or keep the batch dimension when reshaping.
+
+## When it stays silent
+BatchNorm in eval mode, dropout, random sampling (all draws are repeated), losses that couple a batch, and changes below
+the floor. The finding is `info` if the coupling is declared (`Declare(coupled_batch=True)`), or if the output is a
+(B, B) similarity matrix of which only column 0 changed.
+
+## Cost
+Two more passes if a row changed.
+
+## Lesson
+[Lab 43](../../lessons/actions/43_queue_axis.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, Severity
+from debugkit.observation import measured_by
+from debugkit.rule import Context, rule
+
+
+@measured_by(".measure:replace_sample_zero", cost=3, requires=("batch",))
+@dataclass(frozen=True, slots=True)
+class BatchIndependence:
+    """Relative changes in eval mode with fixed random draws."""
+
+    batch_size: int
+    output: str
+    """Path of the output that changed most, `""` for a bare tensor."""
+    moved: float
+    """The largest change of any row but the first."""
+    rows_moved: int
+    """How many rows of that output, apart from the first, changed by more than the floor."""
+    one_column: bool
+    """Whether only column 0 changed, in an output with one column per sample (a similarity matrix)."""
+    floor: float
+    module: str
+    """The first module, in order of execution, one of whose outputs changed for another sample."""
+
+
+@rule(
+    "DK305",
+    name="batch-leak",
+    severity=Severity.ERROR,
+    certainty=Certainty.PROOF,
+    modes=("check",),
+    needs=(BatchIndependence,),
+)
+def judge(seen: BatchIndependence, context: Context) -> Iterator[Finding]:
+    if seen.moved <= seen.floor:
+        return
+    evidence = {
+        "moved": seen.moved,
+        "floor": seen.floor,
+        "rows_moved": seen.rows_moved,
+        "batch_size": seen.batch_size,
+        "output": seen.output,
+    }
+    if context.declare.coupled_batch or seen.one_column:
+        yield context.finding(
+            f"The samples of a batch influence each other (by {seen.moved:.2g} of the output), as in contrastive "
+            "models.",
+            module=seen.module,
+            evidence=evidence,
+            fix="Nothing to do if that is intended.",
+            severity=Severity.INFO,
+        )
+        return
+    others = f"{seen.rows_moved} other sample{'s' * (seen.rows_moved != 1)}"
+    yield context.finding(
+        f"Replacing sample 0 changes the output of {others} by up to {seen.moved:.2g} of its size. It must not change.",
+        module=seen.module,
+        evidence=evidence,
+        fix="Find the operation over dimension 0 in this module (softmax, mean, norm, view), and make it per sample.",
+    )

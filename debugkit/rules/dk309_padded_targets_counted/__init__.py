@@ -1,0 +1,138 @@
+"""Padding takes part in the loss: padded targets are learnt, or they dilute the mean.
+
+## What it finds
+A loss that changes with the padding although the outputs for the content do not: labels in the padding that are not
+ignored, a mean over all positions of a masked loss (mask, then mean), and actions after the end of an episode that are
+learnt although `action_is_pad` marks them.
+
+## Why it hurts
+Padded targets teach the policy to stop moving, or to predict token 0. A diluted mean makes the loss and the gradient of
+short episodes two or three times too small, so the effective learning rate depends on the padding.
+
+## Evidence
+For tokens: the relative change of the loss with other content in the padding and with the padding doubled, compared
+with `floor`, and how many labels in the padding are not ignored.
+
+For action chunks: the change of the loss with other actions where `action_is_pad` is set. For a mean over all steps:
+the losses of two halves of the valid steps add up to the loss (`additivity` 0), while their weighted mean does not
+equal it; and the line that takes the mean.
+
+## Fix
+Fill labels with -100 where there is padding. Divide by the number of valid elements: `(loss * valid).sum() /
+valid.sum()`, with `valid` expanded to the shape of the loss first, action dimensions included.
+
+## When it stays silent
+Sums over steps without a mean, losses whose outputs change with the padding too (DK303), `(loss * valid).mean() /
+valid.mean()`, and batches without padding. An action loss that learns padded steps without any mask is a `warning`,
+because some policies repeat the last action on purpose.
+
+## Cost
+Shared with DK303 and DK315. The passes for padded actions run only if the batch has padded action steps.
+
+## Lesson
+[Lab 42](../../lessons/actions/42_padded_steps.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
+from debugkit.measurements.padding import PaddingReaction
+from debugkit.observation import measured_by
+from debugkit.rule import Context, rule
+
+
+@measured_by(".measure:change_padded_actions", cost=4, requires=("batch",))
+@dataclass(frozen=True, slots=True)
+class PaddedActions:
+    """Relative changes of the loss, in eval mode with equal random draws."""
+
+    path: str
+    """Path of the (B, H) mask that is True where a step is padding."""
+    padded: int
+    steps: int
+    floor: float
+    target_moved: float
+    """The change with other actions for a sample whose steps are all marked as padding; NaN for a batch of one."""
+    additivity: float
+    """|L(A) + L(B) - L(A and B)| over L(A and B), for two halves A and B of the valid steps."""
+    weighted: float
+    """The same for the mean of L(A) and L(B), weighted by their sizes: 0 for a mean over valid steps."""
+    mean_at: SourceLine | None
+    """The line that takes a mean over steps of something that is zero exactly where there is padding."""
+
+
+ADDITIVE = 1e-3
+"""The tolerance within which the losses of two halves add up to the loss. Their weighted mean must miss it tenfold."""
+
+
+@rule(
+    "DK309",
+    name="padded-targets-counted",
+    severity=Severity.ERROR,
+    certainty=Certainty.PROOF,
+    modes=("check",),
+    needs=(),
+    uses=(PaddingReaction, PaddedActions),
+)
+def judge(padding: PaddingReaction | None, actions: PaddedActions | None, context: Context) -> Iterator[Finding]:
+    if padding is None and actions is None:
+        raise NotExamined(
+            "The batch has neither padded tokens with an attention_mask nor padded actions with an action_is_pad."
+        )
+    if padding is not None:
+        yield from _tokens(padding, context)
+    if actions is not None:
+        yield from _chunks(actions, context)
+
+
+def _tokens(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
+    movements = [movement for movement in (seen.content, seen.longer) if movement is not None]
+    if any(movement.moved > seen.floor for movement in movements) or not seen.labels_aligned:
+        return
+    moved = max((movement.loss_moved for movement in movements), default=0.0)
+    if moved <= seen.floor:
+        return
+    count = seen.counted_labels
+    labels = f"{count} label{'s' * (count != 1)} in the padding {'is' if count == 1 else 'are'} not ignored"
+    why = labels if count else "the mean includes the padded positions"
+    yield context.finding(
+        f"The loss changes by {moved:.2g} of its size with the padding, although the outputs do not: {why}.",
+        evidence={
+            "loss_moved_by_other_content": seen.content.loss_moved if seen.content else None,
+            "loss_moved_by_more_padding": seen.longer.loss_moved if seen.longer else None,
+            "floor": seen.floor,
+            "counted_labels": seen.counted_labels,
+            "padded_positions": seen.padded,
+        },
+        fix="Pad the labels with -100, which cross_entropy ignores."
+        if seen.counted_labels
+        else "Divide the summed loss by the number of positions with a target, not by all positions.",
+    )
+
+
+def _chunks(seen: PaddedActions, context: Context) -> Iterator[Finding]:
+    evidence: dict[str, object] = {
+        "padded_steps": seen.padded,
+        "steps": seen.steps,
+        "loss_moved_by_padded_targets": seen.target_moved,
+        "floor": seen.floor,
+    }
+    if seen.target_moved > seen.floor:
+        yield context.finding(
+            f"Actions marked as padding are learnt: changing them changes the loss by {seen.target_moved:.2g} of its "
+            "size.",
+            evidence=evidence,
+            fix=f"Exclude steps with {seen.path} from the loss, and check that the loss reads it under this name.",
+            severity=Severity.WARNING,
+        )
+    elif seen.additivity <= ADDITIVE and seen.weighted > 10 * ADDITIVE and seen.mean_at is not None:
+        evidence |= {"additivity": seen.additivity, "against_weighted_mean": seen.weighted, "threshold": ADDITIVE}
+        yield context.finding(
+            f"The mean includes padded action steps ({seen.padded} of {seen.steps}) as zeros: the loss is too small.",
+            at=seen.mean_at,
+            evidence=evidence,
+            fix="Divide the sum by the number of valid elements: valid steps times action dimensions.",
+        )

@@ -1,0 +1,82 @@
+"""The targets can be predicted from the inputs no better than shuffled targets.
+
+## What it finds
+A permutation test on the first samples of the training loader. The targets are fitted from the inputs with
+leave-one-out, and so are 199 shuffles of them. The rule fires if the true targets are not fitted better.
+
+## Why it hurts
+Inputs and targets that are paired wrongly (sorted separately, joined on the wrong key, shifted by an episode) still
+train. The loss falls to that of the average, and then the model memorises.
+
+## Evidence
+The leave-one-out error of the true targets and of the shuffled ones, as a share of their variance, and the share of
+shuffles that were fitted at least as well (`p_value`, compared with 0.05).
+
+## Fix
+Look at ten samples yourself: image, instruction and action of the same row. Then check the code that joins them.
+
+## When it stays silent
+If pooled pixels, words and states, or products of two of them, contain any information about the target: one noisy
+relation in ten dimensions is enough. Information in finer details is not detected, which is why the finding is `info`.
+Texts, more than 64 classes, and fewer than 128 samples are not examined.
+
+## Cost
+Up to 512 samples of the loader are read and fitted in closed form.
+
+## Lesson
+No lab of its own; [Lab 55](../../lessons/loop/55_cannot_overfit.md) covers other causes of a high loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, Severity
+from debugkit.observation import measured_by
+from debugkit.rule import Context, rule
+
+
+@measured_by(".measure:shuffle_the_labels", cost=0, requires=("dataloader",))
+@dataclass(frozen=True, slots=True)
+class LabelInformation:
+    """A permutation test with a leave-one-out fit."""
+
+    target: str
+    samples: int
+    error: float
+    """Leave-one-out squared error divided by the targets' variance: guessing their mean gives 1."""
+    shuffled_error: float
+    """The median of the same error over the shuffles."""
+    p_value: float
+    """The share of shuffles that were fitted at least as well. The true targets are counted as one of them."""
+    shuffles: int
+
+
+SIGNIFICANT = 0.05
+
+
+@rule(
+    "DK310",
+    name="uninformative-labels",
+    severity=Severity.INFO,
+    certainty=Certainty.STATISTICAL,
+    modes=("loader",),
+    needs=(LabelInformation,),
+)
+def judge(seen: LabelInformation, context: Context) -> Iterator[Finding]:
+    if seen.p_value <= SIGNIFICANT:
+        return
+    yield context.finding(
+        f"{seen.target or 'The target'} of {seen.samples} samples is predicted from the inputs no better than shuffled "
+        f"targets (error {seen.error:.3g}, shuffled {seen.shuffled_error:.3g}).",
+        evidence={
+            "error": seen.error,
+            "shuffled_error": seen.shuffled_error,
+            "p_value": seen.p_value,
+            "threshold": SIGNIFICANT,
+            "samples": seen.samples,
+            "shuffles": seen.shuffles,
+        },
+        fix="Look at some rows and check that inputs and targets belong together. Then check the code that joins them.",
+    )

@@ -1,0 +1,90 @@
+"""Compares the contents of the training loader with those of each other loader, by index or by hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import Subset
+
+from debugkit.finding import NotExamined
+from debugkit.interventions.batch_roles import labels, target
+from debugkit.loader_samples import batches_of
+from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverlaps
+from debugkit.setup import TrainingSetup
+from debugkit.structure import batch_size, tensors_in
+
+MOST_BATCHES = 256
+MOST_SAMPLES = 2048
+_BOOKKEEPING = ("index", "idx", "id", "ids", "timestamp", "weight")
+_LEAST_BYTES = 16
+"""A sample with less content than four floats (a class, an instruction) repeats by nature."""
+
+
+def compare_loaders(setup: TrainingSetup) -> DataOverlaps:
+    """Reads each loader once, at most 256 batches. Reads nothing if indices suffice."""
+    loaders = dict(setup.loaders)
+    train = loaders.pop("train", None)
+    if train is None or not loaders:
+        raise NotExamined("There is no second loader to compare with: pass dataloader={'train': …, 'validation': …}.")
+    return DataOverlaps(tuple(_compare(setup, train, role, loader) for role, loader in loaders.items()))
+
+
+def _compare(setup: TrainingSetup, train: Iterable[Any], role: str, other: Iterable[Any]) -> DataOverlap:
+    own, theirs = _indices(train), _indices(other)
+    if own is not None and theirs is not None and own[0] is theirs[0]:
+        shared = len(set(own[1]) & set(theirs[1]))
+        return DataOverlap("train", role, True, len(own[1]), len(theirs[1]), shared, 0.0, True)
+    left, left_all = _contents(setup, train, seed=1)
+    right, right_all = _contents(setup, other, seed=2)
+    if not left or not right:
+        raise NotExamined("The loaders yield no tensors with enough content to compare samples by.")
+    known = set(left)
+    repeated = 1 - len(known) / len(left)
+    shared = sum(content in known for content in right)
+    return DataOverlap("train", role, False, len(left), len(right), shared, repeated, left_all and right_all)
+
+
+def _indices(loader: Any) -> tuple[object, list[int]] | None:
+    """The data set that a loader draws from, and the indices that it uses; None if there is no such data set."""
+    data, chosen = getattr(loader, "dataset", None), None
+    while isinstance(data, Subset):
+        inner = list(data.indices)
+        chosen = inner if chosen is None else [inner[index] for index in chosen]
+        data = data.dataset
+    if data is None:
+        return None
+    if chosen is None:
+        chosen = list(range(len(data))) if hasattr(data, "__len__") else None
+    return None if chosen is None else (data, chosen)
+
+
+def _contents(setup: TrainingSetup, loader: Iterable[Any], seed: int) -> tuple[list[bytes], bool]:
+    """A hash of each sample's inputs, and whether the loader was read completely."""
+    hashes: list[bytes] = []
+    with batches_of(loader, MOST_BATCHES + 1, seed) as batches:
+        for number, batch in enumerate(batches):
+            if number == MOST_BATCHES or len(hashes) >= MOST_SAMPLES:
+                return hashes, False
+            hashes += _hashes(setup, batch)
+    return hashes, True
+
+
+def _hashes(setup: TrainingSetup, batch: Any) -> Iterator[bytes]:
+    size = batch_size(batch)
+    targets = {found[0] for found in (labels(setup), target(setup)) if found is not None}
+    if isinstance(batch, list | tuple) and len(batch) > 1:
+        targets.add(str(len(batch) - 1))  # (inputs, target), by convention
+    inputs = [
+        tensor.detach().cpu().contiguous()
+        for path, tensor in tensors_in(batch)
+        if tensor.shape[:1] == (size,) and path not in targets and not path.lower().endswith(_BOOKKEEPING)
+    ]
+    for row in range(size or 0):
+        parts = [tensor[row].reshape(-1) for tensor in inputs]
+        content = b"".join(part.view(torch.uint8).numpy().tobytes() for part in parts if part.numel())
+        blank = all(bool((part == part[:1]).all()) for part in parts)
+        if len(content) >= _LEAST_BYTES and not blank:
+            yield hashlib.blake2b(content, digest_size=16).digest()

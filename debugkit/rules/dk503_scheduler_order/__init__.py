@@ -1,0 +1,214 @@
+"""The learning-rate scheduler is stepped at the wrong time, or has no effect on the optimizer.
+
+## What it finds
+- A scheduler that is stepped before the optimizer's first step.
+- A scheduler that is stepped for each micro-batch while gradients are accumulated.
+- A scheduler of an optimizer that never steps, while another optimizer trains the parameters.
+- A scheduler that is never stepped, while its warm-up keeps the learning rate at zero.
+- A learning rate that is overwritten after each step of the scheduler.
+
+## Why it hurts
+The first learning rate is skipped. Or warm-up and decay run several times too fast, and the rate is near zero for most
+of the training. Or the schedule has no effect at all, although the logged curve looks correct.
+
+## Evidence
+How often it happened, the threshold, the learning rates, and the line of `scheduler.step()` (or of `optimizer.step()`).
+
+## Fix
+Call `scheduler.step()` once, right after the `optimizer.step()` it belongs to. Build the scheduler on the optimizer
+that the loop steps.
+
+## When it stays silent
+- One step of the scheduler per epoch, before or after validation.
+- Several scheduler steps in a row after one optimizer step (accelerate steps once for each process; two schedulers on
+  one optimizer), and a scheduler that is fast-forwarded to resume.
+- A step that a GradScaler skipped.
+- Schedulers of a critic and a generator, each with its own optimizer.
+- Nested schedulers (SequentialLR, ChainedScheduler).
+- Learning rates that are tensors.
+
+## Lesson
+[Lab 54](../../lessons/loop/54_schedule_steps.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
+from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
+from debugkit.loop.step_intervals import Interval, intervals, name_of
+from debugkit.rule import Context, rule
+
+_REPEATS = 3
+_STEPS_AT_ZERO = 8
+_OVERWRITES = 5  # a manual warm-up combined with a schedule per epoch has fewer
+
+
+@rule(
+    "DK503",
+    name="scheduler-order",
+    severity=Severity.ERROR,
+    certainty=Certainty.PROOF,
+    modes=("watch",),
+    needs=(OptimizerEvents,),
+)
+def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
+    for number in range(len(seen.labels)):
+        schedule = [e for e in seen.events if e.kind == "scheduler_step" and number in e.optimizers]
+        yield from _other_optimizer(seen, number, schedule, context)
+        if seen.steps[number]:
+            yield from _per_micro_batch(seen, number, context)
+            yield from _before_the_optimizer(seen, number, schedule, context)
+            yield from _never(seen, number, schedule, context)
+            yield from _overwritten(seen, number, context)
+
+
+def _other_optimizer(
+    seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context
+) -> Iterator[Finding]:
+    """A scheduler of an optimizer that never steps: the optimizer in use was created again later, or is a wrapper."""
+    foreign = [event for event in seen.events if event.kind == "foreign_schedule" and number in event.optimizers]
+    used_by_scaler = any(event.kind == "scaler_step" and number in event.optimizers for event in seen.events)
+    others = max(seen.steps)
+    if not foreign and seen.steps[number] == 0 and others >= _REPEATS and not used_by_scaler:
+        foreign = schedule
+    elif schedule or not seen.steps[number]:
+        foreign = []
+    if len(foreign) < _REPEATS or _is_followed(seen, foreign):
+        return
+    yield _found(
+        context,
+        f"The scheduler was stepped {len(foreign)} times, but it belongs to an optimizer that never steps. The "
+        "optimizer that trains keeps its own learning rate.",
+        foreign[0].at,
+        {"scheduler_steps": len(foreign), "optimizer_steps": others, "threshold": _REPEATS},
+        "Build the scheduler on the optimizer that the loop steps, after that optimizer was created.",
+    )
+
+
+def _is_followed(seen: OptimizerEvents, schedule: list[LoopEvent]) -> bool:
+    """Whether an optimizer steps at the scheduled rate anyway, for example because it shares the parameter groups."""
+    after = [
+        (scheduled, next((e for e in seen.events if e.kind == "step" and e.order > scheduled.order), None))
+        for scheduled in schedule
+    ]
+    return any(used is None or used.learning_rate == scheduled.learning_rate for scheduled, used in after[:-1])
+
+
+def _per_micro_batch(seen: OptimizerEvents, number: int, context: Context) -> Iterator[Finding]:
+    counts = [(_alternations(interval, number), interval) for interval in intervals(seen, number)]
+    fast = [(count, interval) for count, interval in counts if count >= 2]
+    if len(fast) < _REPEATS:
+        return
+    place = fast[0][1].first("scheduler_step", number) or 0
+    yield _found(
+        context,
+        f"The scheduler of {name_of(seen, number)} was stepped for each micro-batch: {fast[-1][0]} times between two "
+        "steps of the optimizer.",
+        fast[0][1].events[place].at,
+        {"scheduler_steps_per_step": fast[-1][0], "steps": len(fast), "threshold": _REPEATS},
+        "Step the scheduler only when the optimizer steps, and count its warm-up and total length in optimizer steps.",
+    )
+
+
+def _alternations(interval: Interval, number: int) -> int:
+    """The number of backwards that were followed by a scheduler step; 0 if another optimizer stepped in between."""
+    count, fresh = 0, True  # counts the backward that the previous step used
+    for event in interval.events:
+        if event.kind in ("step", "scaler_step", "scaler_update"):
+            return 0
+        if event.kind == "backward":
+            fresh = True
+        elif event.kind == "scheduler_step" and number in event.optimizers and fresh:
+            count, fresh = count + 1, False
+    return count
+
+
+def _before_the_optimizer(
+    seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context
+) -> Iterator[Finding]:
+    early = [event for event in schedule if event.step == 0]
+    complete = bool(seen.events) and seen.events[0].order == 0
+    skipped = any(e.kind == "scaler_step" and early and e.order < early[0].order for e in seen.events)
+    if not complete or len(early) != 1 or skipped or len(schedule) < _REPEATS or seen.steps[number] < _REPEATS:
+        return
+    first = next(e for e in seen.events if e.kind == "step" and number in e.optimizers)
+    yield _found(
+        context,
+        f"The scheduler was stepped before the first step of {name_of(seen, number)}, so the first learning rate of "
+        "the schedule is never used.",
+        early[0].at,
+        {
+            "scheduler_steps_before": len(early),
+            "rate_of_the_first_step": first.learning_rate,
+            "initial_rate": _initial(seen, number),
+            "threshold": 0,
+        },
+        "Call scheduler.step() after optimizer.step().",
+        Severity.WARNING,
+    )
+
+
+def _never(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context) -> Iterator[Finding]:
+    steps = [event for event in seen.events if event.kind == "step" and number in event.optimizers]
+    initial = _initial(seen, number)
+    if schedule or not initial or len(steps) < _STEPS_AT_ZERO or any(event.learning_rate != 0.0 for event in steps):
+        return
+    yield _found(
+        context,
+        f"{name_of(seen, number)} made {len(steps)} steps at learning rate 0, the first value of its schedule, because "
+        "the scheduler was never stepped.",
+        steps[0].at,
+        {"steps": len(steps), "learning_rate": 0.0, "initial_rate": initial, "threshold": _STEPS_AT_ZERO},
+        "Call scheduler.step() after each optimizer.step().",
+    )
+
+
+def _overwritten(seen: OptimizerEvents, number: int, context: Context) -> Iterator[Finding]:
+    clashes: list[tuple[LoopEvent, LoopEvent]] = []
+    kept = 0
+    scheduled: LoopEvent | None = None
+    for event in seen.events:
+        if number not in event.optimizers:
+            continue
+        if event.kind == "scheduler_step":
+            scheduled = event
+        elif event.kind == "step" and scheduled is not None:
+            if None not in (event.learning_rate, scheduled.learning_rate):
+                clash = event.learning_rate != scheduled.learning_rate
+                clashes += [(scheduled, event)] * clash
+                kept += not clash
+            scheduled = None
+    if len(clashes) < _OVERWRITES or kept:
+        return
+    planned, used = clashes[0]
+    yield _found(
+        context,
+        f"The scheduler set the learning rate of {name_of(seen, number)} to {planned.learning_rate:.3g}, but the next "
+        f"step used {used.learning_rate:.3g}: other code overwrote it {len(clashes)} times.",
+        planned.at,
+        {
+            "overwritten": len(clashes),
+            "scheduled_rate": planned.learning_rate,
+            "used_rate": used.learning_rate,
+            "threshold": _OVERWRITES,
+        },
+        "Set the learning rate in one place only: the scheduler, or the loop.",
+        Severity.WARNING,
+    )
+
+
+def _initial(seen: OptimizerEvents, number: int) -> float | None:
+    return seen.initial_rates[number] if number < len(seen.initial_rates) else None
+
+
+def _found(
+    context: Context,
+    message: str,
+    at: SourceLine | None,
+    evidence: dict[str, object],
+    fix: str,
+    severity: Severity | None = None,
+) -> Finding:
+    return context.finding(message, at=at, evidence=evidence, fix=fix, severity=severity)

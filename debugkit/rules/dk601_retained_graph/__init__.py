@@ -1,0 +1,104 @@
+"""Losses of past steps are kept with their autograd graphs, and their number grows with every step.
+
+## What it finds
+A running total (`total += loss`), or a list or dict of losses or outputs that still have a `grad_fn`.
+
+## Why it hurts
+Each of them keeps the graph of its whole forward pass: hundreds of nodes per step, and every activation that backward
+did not free. Memory grows until the run ends hours later with an out-of-memory error at an unrelated line. The graph
+of a running total also gets deeper with each step, and a later `backward()` on it would traverse all steps.
+
+## Evidence
+The number of graphs of earlier steps that are alive after each of the last steps, the variable that holds them, and the
+number of graph nodes.
+
+## Fix
+Keep the number, not the graph: `total += loss.item()`, or `loss.detach()`, which does not wait for the GPU. Emptying
+caches and `gc.collect()` do not free anything that is still referenced.
+
+## When it stays silent
+Detached losses; the last loss or output, which a variable holds until the next step; gradient accumulation; graphs that
+are kept on purpose (`retain_graph`, truncated backpropagation through time), as long as they are released again.
+
+## Cost
+One weak reference per loss. The variable that holds the graphs is searched for only once.
+
+## Lesson
+[Lab 61](../../lessons/memory/61_summed_losses.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
+from debugkit.observation import observed_by
+from debugkit.plain_data import PlainData
+from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
+
+
+@dataclass(frozen=True)
+class Holder(PlainData):
+    """The variable or attribute that keeps the graphs, as the program names it, and the line that adds to it."""
+
+    name: str
+    kind: str
+    at: SourceLine | None
+    graph_nodes: int
+
+
+@observed_by(".measure:RetainedGraphsProbe")
+@dataclass(frozen=True)
+class RetainedGraphs(PlainData):
+    """How many graphs of earlier losses were alive after each of the last steps, and their holder if found."""
+
+    alive: tuple[int, ...]
+    holder: Holder | None = None
+
+    @property
+    def rises(self) -> int:
+        """The number of steps after which more graphs were alive than before."""
+        return sum(later > earlier for earlier, later in zip((0, *self.alive), self.alive, strict=False))
+
+    @property
+    def falls(self) -> int:
+        """The number of steps after which fewer graphs were alive than before."""
+        return sum(later < earlier for earlier, later in zip(self.alive, self.alive[1:], strict=False))
+
+
+RISES = 5
+
+
+@rule(
+    "DK601",
+    name="retained-graph",
+    severity=Severity.WARNING,
+    certainty=Certainty.PROOF,
+    modes=("watch",),
+    needs=(RetainedGraphs,),
+)
+def judge(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
+    if seen.rises < RISES or seen.falls:
+        return
+    holder = seen.holder
+    kept = f"The graphs of {counted(seen.alive[-1], 'past loss', 'past losses')} are still alive, more after every step"
+    by = f": `{holder.name}`, a {holder.kind}, keeps them" if holder else ""
+    yield context.finding(
+        f"{kept}{by}.",
+        at=holder.at if holder else None,
+        evidence={
+            "alive": list(seen.alive[-RISES:]),
+            "rises": seen.rises,
+            "needed_rises": RISES,
+            "holder": holder.name if holder else None,
+            "graph_nodes": holder.graph_nodes if holder else None,
+        },
+        fix=_fix(holder.name if holder else None),
+    )
+
+
+def _fix(name: str | None) -> str:
+    where = f" in `{name}`" if name else ""
+    return f"Keep the number{where} and not the graph: loss.item(), or loss.detach() to avoid waiting for the GPU."

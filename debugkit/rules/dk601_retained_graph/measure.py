@@ -1,0 +1,92 @@
+"""Keep a weak reference to the graph of each loss, and count which graphs are alive after later steps.
+
+The reference is to the graph node and not to the tensor: `total = total + loss` releases the tensor of the loss but
+keeps its graph.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from debugkit._torch_private import sequence_number
+from debugkit.measurements.autograd_graph.measure import walk
+from debugkit.probe import Probe
+from debugkit.rules.dk601_retained_graph import Holder, RetainedGraphs
+from debugkit.rules.dk601_retained_graph.holder_names import find_holder
+from debugkit.setup import TrainingSetup
+
+_REMEMBERED = 64
+_MOST_FOLLOWED = 4096
+_SUSPICIOUS = 5  # the holder is searched for once so many graphs are alive
+_KEY = "debugkit.retained_graphs"
+
+
+class _Token:
+    """Stored in the metadata of a graph node, so that it is freed together with the node."""
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # the node's sequence number, which identifies it in a walk through a graph
+
+
+class RetainedGraphsProbe(Probe[RetainedGraphs]):
+    """Observes the last 64 steps. Holds no tensor and no graph."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._now: list[weakref.ref[_Token]] = []
+        self._past: deque[weakref.ref[_Token]] = deque(maxlen=_MOST_FOLLOWED)
+        self._alive: deque[int] = deque(maxlen=_REMEMBERED)
+        self._holder: Holder | None = None
+
+    def before_backward(self, losses: Sequence[Tensor], /) -> None:
+        loss = losses[0]
+        if loss.grad_fn is not None:
+            token = _Token(sequence_number(loss.grad_fn))
+            metadata: Any = loss.grad_fn.metadata  # torch's stub declares a method; it is a dict
+            metadata[_KEY] = token
+            self._now.append(weakref.ref(token))
+
+    def end_step(self, _step: int, /) -> None:
+        alive = {token.number for reference in self._past if (token := reference()) is not None}
+        self._past = deque((reference for reference in self._past if reference() is not None), maxlen=_MOST_FOLLOWED)
+        self._alive.append(len(alive))
+        if len(alive) >= _SUSPICIOUS and self._holder is None:
+            self._holder = _holder(alive)
+        self._past.extend(self._now)
+        self._now.clear()
+
+    @property
+    def observation(self) -> RetainedGraphs:
+        return RetainedGraphs(tuple(self._alive), self._holder)
+
+
+def _holder(numbers: set[int]) -> Holder | None:
+    """The holder of the tensor whose graph contains most of the nodes (a running total), or of the separate losses."""
+    ending_here: set[tuple[int, int]] = set()
+    through: list[tuple[int, int, int]] = []
+    for tensor in [found for found in gc.get_objects() if type(found) is Tensor and found.grad_fn is not None]:
+        nodes = walk([tensor], stop_at_zero_gradient=False).nodes
+        met = len(numbers & {sequence_number(node) for node in nodes})
+        if met > 1:
+            through.append((met, len(nodes), id(tensor)))
+        elif met:
+            ending_here.add((id(tensor), len(nodes)))
+    if through:
+        most = max(met for met, _, _ in through)  # the total, and temporary results computed from it
+        wanted = {total for met, _, total in through if met == most}
+        count = min(nodes for met, nodes, _ in through if met == most)
+    else:
+        wanted, count = {key for key, _ in ending_here}, sum(nodes for _, nodes in ending_here)
+    found = find_holder(wanted)
+    if found is None:
+        return None
+    name, value, at = found
+    return Holder(name, "tensor" if isinstance(value, Tensor) else type(value).__name__, at, count)

@@ -1,0 +1,120 @@
+"""Memory grows with every training step and does not stop growing.
+
+## What it finds
+More allocated bytes at the end of each step, on the GPU, or in the process if the model is on the CPU. Typical causes
+are lists that keep outputs, caches without a size limit, and hooks or buffers that are registered again in every step.
+
+## Why it hurts
+After hours the run ends with an out-of-memory error, at whichever line requests the last megabyte. A batch size that
+was found by trial is too large an hour later.
+
+## Evidence
+Bytes per step (the Theil-Sen slope: the median over all pairs of steps, which single peaks do not change), the
+probability of such a trend by chance (the Mann-Kendall test), the growth over the observed steps, and the threshold of
+each.
+
+## Fix
+Find the objects that live longer than one step. `torch.cuda.memory._record_memory_history()` records what is allocated
+where. Limit the size of caches. DK601 and DK603 find the two most common causes in a loop.
+
+## When it stays silent
+- The first quarter of the steps is ignored, because optimizers create their state and libraries warm up.
+- The growth has ended, as with a cache that is full.
+- Growth below 1 MiB in total, or below 4 KiB per step.
+- Batches of different length, whose memory goes up and down.
+
+Memory that the allocator only keeps in reserve is not counted. A cache with a size limit that is still filling looks
+like one without a limit.
+
+## Cost
+One number is recorded per step.
+
+## Lesson
+[Lab 64](../../lessons/memory/64_growing_cache.md)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, Severity
+from debugkit.observation import observed_by
+from debugkit.plain_data import PlainData
+from debugkit.rule import Context, rule
+
+
+@observed_by(".measure:MemorySamplesProbe")
+@dataclass(frozen=True)
+class MemorySamples(PlainData):
+    """One sample every `every` steps, oldest first, starting at the first step of the run.
+
+    `where` is `cuda:0`, counted by PyTorch's allocator, or `host`, counted by the C library. Both count allocated
+    bytes, without the memory that is only kept in reserve.
+    """
+
+    where: str
+    every: int
+    bytes: tuple[int, ...]
+
+
+PROBABILITY = 0.01
+GROWTH = 2**20  # bytes over the observed steps; logs and the allocator's own data stay below it
+SLOPE = 4 * 2**10  # bytes per step
+_STILL = 0.5  # the share of the slope that the last third must have; below it, the growth has ended
+
+
+@rule(
+    "DK602",
+    name="memory-slope",
+    severity=Severity.WARNING,
+    certainty=Certainty.STATISTICAL,
+    modes=("watch",),
+    needs=(MemorySamples,),
+    consequence_of=("DK601", "DK603"),
+)
+def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
+    settled = seen.bytes[len(seen.bytes) // 4 :]
+    if len(settled) < 12:
+        return
+    slope = theil_sen(settled) / seen.every
+    growth = slope * seen.every * (len(settled) - 1)
+    chance = trend_by_chance(settled)
+    lately = theil_sen(settled[-(len(settled) // 3) :]) / seen.every
+    if chance >= PROBABILITY or growth < GROWTH or slope < SLOPE or lately < _STILL * slope:
+        return
+    yield context.finding(
+        f"Memory on {seen.where} grows by {slope / 2**10:,.1f} KiB per step, {growth / 2**20:,.1f} MiB so far.",
+        evidence={
+            "bytes_a_step": slope,
+            "needed_bytes_a_step": SLOPE,
+            "growth": growth,
+            "needed_growth": GROWTH,
+            "p": chance,
+            "needed_p": PROBABILITY,
+            "steps": (len(seen.bytes) - 1) * seen.every,
+            "last_third_bytes_a_step": lately,
+        },
+        fix="Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop.",
+    )
+
+
+def theil_sen(values: Sequence[float]) -> float:
+    """The median slope over all pairs; 0 for fewer than two values."""
+    slopes = [(b - a) / (j - i) for (i, a), (j, b) in itertools.combinations(enumerate(values), 2)]
+    return statistics.median(slopes) if slopes else 0.0
+
+
+def trend_by_chance(values: Sequence[float]) -> float:
+    """The p-value of the one-sided Mann-Kendall test: how likely random orders show a rise at least this steady."""
+    count = len(values)
+    score = sum((b > a) - (b < a) for a, b in itertools.combinations(values, 2))
+    ties = sum(size * (size - 1) * (2 * size + 5) for size in Counter(values).values())
+    variance = (count * (count - 1) * (2 * count + 5) - ties) / 18
+    if variance <= 0 or score <= 0:
+        return 1.0
+    return 0.5 * math.erfc((score - 1) / math.sqrt(2 * variance))

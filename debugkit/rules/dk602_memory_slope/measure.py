@@ -1,0 +1,78 @@
+"""Record the allocated bytes at the end of each step: on the model's GPU, otherwise as counted by the C library.
+
+Allocated bytes are exact. The process size that `top` shows also includes memory that was freed but kept in reserve.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+import torch
+
+from debugkit.finding import NotExamined
+from debugkit.probe import Probe
+from debugkit.rules.dk602_memory_slope import MemorySamples
+from debugkit.setup import TrainingSetup
+
+_MOST = 128  # samples kept; beyond it every second one is dropped, and samples are taken half as often
+_FIRST = 32  # samples before the first observation
+_AGAIN = 16  # samples between two observations
+
+
+class _MallInfo(ctypes.Structure):
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = [(name, ctypes.c_size_t) for name in _names]
+
+
+class MemorySamplesProbe(Probe[MemorySamples]):
+    """Gives an observation after 32 samples and then after every 16, since judging takes time quadratic in them."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        device = next((p.device for p in setup.model.parameters()), torch.device("cpu"))
+        self._where, self._allocated = _counter(device)
+        self._bytes: list[int] = []
+        self._every = 1
+        self._steps = 0
+        self._since = 0  # samples taken since the last observation
+
+    def end_step(self, _step: int, /) -> None:
+        if self._steps % self._every == 0:
+            if len(self._bytes) == _MOST:
+                del self._bytes[1::2]
+                self._every *= 2
+            if self._steps % self._every == 0:
+                self._bytes.append(self._allocated())
+                self._since += 1
+        self._steps += 1
+
+    @property
+    def observation(self) -> MemorySamples:
+        if len(self._bytes) < _FIRST or self._since < _AGAIN:
+            raise NotExamined(
+                f"A memory slope needs {_FIRST} samples and is computed after every {_AGAIN}; {self._steps} steps have "
+                "ended so far."
+            )
+        self._since = 0
+        return MemorySamples(self._where, self._every, tuple(self._bytes))
+
+
+def _counter(device: torch.device) -> tuple[str, Callable[[], int]]:
+    """The name of what is counted, and a function that counts it. Raises NotExamined if neither counter works here."""
+    if device.type == "cuda":
+        return str(device), lambda: int(torch.cuda.memory_allocated(device))
+    try:
+        function = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):
+        raise NotExamined(
+            "The C library of this system does not count allocated bytes: watch the run on a GPU or on Linux."
+        ) from None
+    function.restype = _MallInfo
+    return "host", functools.partial(_host_bytes, function)
+
+
+def _host_bytes(function: Callable[[], _MallInfo]) -> int:
+    info = function()
+    return int(info.uordblks) + int(info.hblkhd)  # the heap, and large blocks with their own mapping

@@ -1,0 +1,124 @@
+"""The same training step with the same seed gives a different result.
+
+## What it finds
+Two forward and backward passes with the same weights, seeds and batch, whose module outputs, loss or gradients are not
+bit-identical. The finding names the first operation with a different result, its module, its line and the cause: a
+random draw that the seed does not control, a nondeterministic kernel, or a value from outside torch.
+
+## Why it hurts
+A run cannot be repeated, a resumed run cannot be compared, and a bug cannot be bisected. A draw that the seed does not
+control also differs between ranks.
+
+## Evidence
+The number of outputs and gradients that were compared, the number that differ (the threshold is 0), and the operation.
+
+## Fix
+Draw from a seeded generator. For a kernel, use `torch.use_deterministic_algorithms(True)`. Do not read a clock in the
+forward pass.
+
+## When it stays silent
+- Dropout, noise and time drawn from the global generators; activation checkpointing.
+- Seeded generators that are held by modules, closures or globals.
+- State that the model carries from step to step; it is restored between the passes.
+
+A value from outside torch is a `warning`, because a counter, such as that of an annealed loss, also changes from pass
+to pass.
+
+## Cost
+These are two training steps without the optimizer. If they differ, two more forward passes find the operation; they are
+slower, because each operation is recorded.
+
+## Lesson
+[Lab 72](../../lessons/reproducibility/72_resume.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
+from debugkit.observation import measured_by
+from debugkit.rule import Context, rule
+
+Source = Literal["draw", "kernel", "outside", "backward"]
+"""draw: a random operation that the seed does not control. kernel: an operation with different results for the same
+input. outside: a value from outside torch (a clock, a counter, randomness of the operating system). backward: the
+forward passes are equal, but a gradient is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first difference between two steps that should be equal."""
+
+    source: Source
+    module: str | None
+    operation: str | None = None
+    at: SourceLine | None = None
+    parameter: str | None = None
+
+
+@measured_by(".measure:repeat_the_step", cost=6, requires=("batch",))
+@dataclass(frozen=True, slots=True)
+class RepeatedStep:
+    """The bitwise comparison of two passes and their gradients."""
+
+    compared: int
+    """The number of module outputs, losses and gradients."""
+    different: int
+    first: Divergence | None
+
+
+_MESSAGES = {
+    "draw": (
+        "{operation}{where} draws random numbers that the seed does not control",
+        "Draw from the global generator, or from a generator with a seed.",
+    ),
+    "kernel": (
+        "{operation}{where} gave different results for the same input",
+        "Call torch.use_deterministic_algorithms(True), or use an operation that adds in a fixed order.",
+    ),
+    "outside": (
+        "{operation}{where} received different inputs from outside torch: a clock, a counter, or another random source",
+        "Seed the source with debugkit.seed_everything(), or draw with torch.",
+    ),
+    "backward": (
+        "the gradient of {parameter} differs, although the forward passes are equal",
+        "Call torch.use_deterministic_algorithms(True), and look for randomness in a custom backward.",
+    ),
+}
+
+
+@rule(
+    "DK701",
+    name="nondeterministic-step",
+    severity=Severity.ERROR,
+    certainty=Certainty.PROOF,
+    modes=("check",),
+    needs=(RepeatedStep,),
+)
+def judge(seen: RepeatedStep, context: Context) -> Iterator[Finding]:
+    first = seen.first
+    if first is None:
+        return
+    text, fix = _MESSAGES[first.source]
+    where = f" in {first.module}" if first.module else ""
+    what = text.format(operation=first.operation, parameter=first.parameter, where=where)
+    outside = first.source == "outside"
+    yield context.finding(
+        f"Two passes with the same seed differ: {what}.",
+        module=first.module,
+        parameter=first.parameter,
+        at=first.at,
+        evidence={
+            "source": first.source,
+            "operation": first.operation,
+            "different": seen.different,
+            "compared": seen.compared,
+            "threshold": 0,
+        },
+        fix=fix,
+        severity=Severity.WARNING if outside else None,
+        certainty=Certainty.HEURISTIC if outside else None,
+    )

@@ -1,0 +1,1 @@
+"""Repeat a step operation by operation, to find the one that produced the first non-finite value."""

@@ -1,0 +1,293 @@
+"""watch(): observe any training loop without changing it or its results.
+
+    with debugkit.watch(model, optimizer) as run:
+        for batch in loader:
+            ...
+    run.report
+
+A step ends when `optimizer.step()` returns. Ranges and norms are kept on the device and read in one transfer just
+before the parameters change. After that, a step that made a NaN could no longer be run again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import torch
+from torch import nn
+
+from debugkit.declare import Declare
+from debugkit.finding import Finding, Severity, Unexamined
+from debugkit.frames import one_line, raising_line
+from debugkit.gradient_norms import GradientNorms
+from debugkit.judging import judge
+from debugkit.loop.losses import Loss, Losses
+from debugkit.loop.monitor import Monitor
+from debugkit.loop.optimizer_events import OptimizerEvents
+from debugkit.loop.probe_runner import ProbeRunner
+from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.training_modes import TrainingModes
+from debugkit.observation import probes_of
+from debugkit.recorders.activations import Activations
+from debugkit.recorders.output_ranges import ModuleHooks
+from debugkit.report import DebugkitError, Report, fingerprint
+from debugkit.root_cause import fold
+from debugkit.rule import Rule, all_rules, choose
+from debugkit.setup import SetupError, TrainingSetup
+from debugkit.step_replay.nonfinite import Nonfinite
+from debugkit.step_replay.snapshot import SnapshotWriter
+
+OnFinding = Literal["log", "raise"] | Callable[[Finding], None]
+
+_log = logging.getLogger("debugkit")
+_OF_THE_RUN = {Losses, OptimizerEvents, ScalerUse, TrainingModes}
+_OURS = {Activations, GradientNorms, Nonfinite} | _OF_THE_RUN
+_LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.INFO: logging.INFO}
+
+
+def watch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+    *,
+    on_finding: OnFinding = "log",
+    snapshot_dir: str | Path | None = None,
+    every: int = 1,
+    select: str | Sequence[str] | None = None,
+    ignore: str | Iterable[str] | None = None,
+    declare: Declare | None = None,
+) -> Run:
+    """Watch the training loop inside the `with` block. Losses are bit-equal with and without it.
+
+    All arguments after `optimizer` are keyword-only.
+
+    Args:
+        model: the module that is trained.
+        optimizer: the optimizer to watch, or several; by default every optimizer that steps.
+        on_finding: `"log"` writes each finding to the logger `debugkit`. `"raise"` raises DebugkitError for a finding
+            with severity `error` (for a NaN, before the parameters change) and logs the others. A function is called
+            with each Finding.
+        snapshot_dir: the folder in which a step that made a NaN, or raised, is saved for `debugkit replay`.
+        every: 10 examines values in every tenth step. After the first 32 examined steps, expensive checks (values
+            inside the model, weight updates, dtypes, parameter groups) run in one of 7 of them. Losses, outputs and
+            gradients are still examined in each.
+        select: codes or prefixes (`"DK5"`) of the rules to examine; all by default.
+        ignore: codes or prefixes to leave out.
+        declare: facts that no tool can infer.
+
+    Raises SetupError if an argument is of the wrong kind and UnknownCodeError if a code matches no rule.
+    """
+    if on_finding not in ("log", "raise") and not callable(on_finding):
+        raise SetupError(f'on_finding must be "log", "raise" or a function of a Finding, but is {on_finding!r}.')
+    if not isinstance(every, int) or every < 1:
+        raise SetupError(f"every must be a number of steps, 1 or more, but is {every!r}.")
+    setup = TrainingSetup.of(model, optimizer=optimizer, declare=declare)
+    rules = chosen_rules(select, ignore)
+    return Run(setup, rules, on_finding, every=every, snapshot_dir=snapshot_dir)
+
+
+class Run:
+    """The return value of `watch()`: a context manager with the results of the run, inside the block and after it.
+
+    `steps` counts the optimizer steps that were watched.
+    """
+
+    def __init__(
+        self,
+        setup: TrainingSetup | None,
+        rules: Sequence[Rule],
+        on_finding: OnFinding = "log",
+        *,
+        every: int = 1,
+        snapshot_dir: str | Path | None = None,
+        title: str = "",
+    ) -> None:
+        self._setup = setup
+        self._rules = rules
+        self._here = [rule for rule in rules if "watch" in rule.modes]
+        self._on_finding = on_finding
+        self._every = every
+        self._declare = setup.declare if setup is not None else Declare()
+        self._title = title or (type(setup.model).__name__ if setup is not None else "")
+        self._entered = False
+        self._findings: dict[tuple[str, ...], Finding] = {}
+        self._examined: set[str] = set()
+        self._unexamined: dict[str, Unexamined] = {}
+        self._monitor: Monitor | None = None
+        self._probes: ProbeRunner | None = None
+        self._missing: Mapping[type, Unexamined] = {}
+        self._losses = Losses((), ())
+        self._failure: str | None = None
+        self._snapshots = SnapshotWriter(Path(snapshot_dir)) if snapshot_dir is not None else None
+        self.steps = 0
+
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor of the run. Raises RuntimeError outside the `with` block."""
+        if self._monitor is None:
+            raise RuntimeError("The run is not being watched: this is available only inside the `with` block.")
+        return self._monitor
+
+    @property
+    def report(self) -> Report:
+        """The findings so far. If the loop raised, `failure` contains the exception, and the report is not `ok`."""
+        if self._monitor is not None:
+            self._judge_run()
+        examined = tuple(sorted(self._examined))
+        left = {rule.code: self._why_not(rule) for rule in self._rules if rule.code not in self._examined}
+        return Report(
+            findings=fold(self._findings.values()),
+            examined=examined,
+            not_examined=tuple(left[code] for code in sorted(left)),
+            failure=self._failure,
+            title=f"{self._title}, {self.steps} step{'s' * (self.steps != 1)} watched",
+        )
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The last losses on which `backward()` was called, oldest first."""
+        return (self._monitor.losses if self._monitor is not None else self._losses).last
+
+    @property
+    def snapshots(self) -> tuple[Path, ...]:
+        """The folders of the snapshots that were written, for `debugkit replay`."""
+        return tuple(self._snapshots.written) if self._snapshots is not None else ()
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError("A run can be watched only once: call debugkit.watch() again for the next one.")
+        self._entered = True
+        self._monitor = Monitor(
+            [("", self._setup.model)] if self._setup is not None else [],
+            (self._setup.optimizers or None) if self._setup is not None else None,
+            every=self._every,
+            on_nonfinite=self._on_nonfinite,
+            on_step_end=self._on_step_end,
+        )
+        try:
+            if self._setup is not None:
+                self._attach_probes(self._setup)
+            self._monitor.__enter__()
+        except BaseException:
+            if self._probes is not None:
+                self._probes.close()
+            raise
+        return self
+
+    def adopt(self, model: nn.Module) -> ModuleHooks:
+        """Watch a model that was found while the loop runs. The probes observe only the first one."""
+        first = self._setup is None
+        hooks = self.monitor.add_model("" if first else f"{type(model).__name__}.", model)
+        if first:
+            self._setup = TrainingSetup.of(model, optimizer=self.monitor.optimizers, declare=self._declare)
+            self._attach_probes(self._setup)
+        return hooks
+
+    def _attach_probes(self, setup: TrainingSetup) -> None:
+        needed = {kind for rule in self._here for kind in (*rule.needs, *rule.uses)} - _OURS
+        self._probes = self.monitor.probes = ProbeRunner(
+            {one.observation: one.load for one in probes_of(needed)}, setup
+        )
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        monitor = self.monitor
+        if isinstance(error, Exception) and not isinstance(error, DebugkitError):
+            self._failure = _failure(error)
+        try:
+            if error is not None and self._snapshots is not None and not isinstance(error, DebugkitError):
+                self._snapshots.write(monitor, f"the loop raised {type(error).__name__}: {error}")
+            if error is None:
+                monitor.finish()
+                if self._probes is not None:
+                    self._probes.loop_ended(monitor.observations)
+            elif self._probes is not None:
+                self._judge(self._probes.loop_failed(), quietly=True)
+            self._judge_run(quietly=error is not None)
+        finally:
+            self._losses = monitor.losses
+            monitor.__exit__(kind, error, at)
+            if self._probes is not None:
+                self._missing = self._probes.missing
+                self._probes.close()
+            self._monitor = self._probes = self._setup = None  # keep no reference to the loop's objects
+
+    def _on_nonfinite(self, found: Nonfinite) -> None:
+        if self._snapshots is not None:
+            self._snapshots.write(self.monitor, found)
+        self._judge({Nonfinite: found})  # before the parameters change
+
+    def _on_step_end(self, step: int, looked: bool) -> None:
+        self.steps += 1
+        seen = self.monitor.observations
+        if self._probes is not None:
+            self._probes.end_step(step, seen, looked=looked, will_look=self.monitor.active)
+        if _is_time_to_judge(self.steps):
+            if self._probes is not None:
+                self._probes.recall(seen)
+            self._judge_run()
+        elif seen:
+            self._judge(seen)
+
+    def _judge_run(self, quietly: bool = False) -> None:
+        monitor = self.monitor
+        monitor.summarise()
+        if self.steps:
+            self._judge(monitor.observations, quietly)
+        elif monitor.backwards:  # no step was observed: judge only the events of the loop
+            self._judge({OptimizerEvents: monitor.observations[OptimizerEvents]}, quietly)
+
+    def _judge(self, seen: Mapping[type, object], quietly: bool = False) -> None:
+        missing = self._probes.missing if self._probes is not None else {}
+        ready = [rule for rule in self._here if all(kind in seen for kind in rule.needs)]
+        step = self.monitor.step
+        findings, examined, unexamined = judge(ready, dict(seen), missing, self._declare, mode="watch", step=step)
+        self._examined.update(examined)
+        self._unexamined.update({entry.code: entry for entry in unexamined})
+        for finding in findings:
+            if (place := fingerprint(finding)) not in self._findings:
+                self._findings[place] = finding
+                if not quietly:
+                    tell(finding, self._on_finding, self._title)
+
+    def _why_not(self, rule: Rule) -> Unexamined:
+        if rule.code in self._unexamined:
+            return self._unexamined[rule.code]
+        if "config" in rule.modes:
+            return Unexamined(rule.code, "It reads a configuration: call debugkit.integrations.hydra.check_config().")
+        if "watch" not in rule.modes:
+            return Unexamined(rule.code, "It is examined before training: use debugkit.check().")
+        missing = self._probes.missing if self._probes is not None else self._missing
+        if absent := [kind for kind in rule.needs if kind in missing]:
+            return Unexamined(rule.code, missing[absent[0]].why)
+        return Unexamined(rule.code, "The run had no complete step in which this could be observed.")
+
+
+def _failure(error: Exception) -> str:
+    line = raising_line(error.__traceback__)
+    where = f" at {line.file}:{line.line}" if line else ""
+    return f"The loop raised {one_line(error)}{where}."
+
+
+def tell(finding: Finding, on_finding: OnFinding, title: str = "") -> None:
+    """Pass the finding to `on_finding`, or raise it, or log it. Raises DebugkitError."""
+    if callable(on_finding):
+        on_finding(finding)
+    elif on_finding == "raise" and finding.severity is Severity.ERROR:
+        raise DebugkitError(Report(findings=(finding,), examined=(finding.code,), title=title))
+    else:
+        _log.log(_LEVELS[finding.severity], "%s %s: %s", finding.code, finding.name, finding.message)
+
+
+def chosen_rules(select: str | Sequence[str] | None, ignore: str | Iterable[str] | None) -> tuple[Rule, ...]:
+    """The rules selected by `select` and `ignore`. Raises UnknownCodeError."""
+    selected = [select] if isinstance(select, str) else select
+    ignored = [ignore] if isinstance(ignore, str) else ignore
+    return choose(all_rules(), selected, ignored)
+
+
+def _is_time_to_judge(steps: int) -> bool:
+    """True after each of the first steps, then at growing intervals, because each time the whole record is judged."""
+    return steps <= 8 or steps & (steps - 1) == 0 or steps % 256 == 0

@@ -1,0 +1,171 @@
+"""Runs a lab's structural checks against many submissions in one pytest session, stopping each at its first refusal.
+
+`labs.grading.grade` starts pytest for each submission, which costs more than most checks. Here the checks are collected
+once and run again for each submission, each in a child of its own; what counts as a refusal is the grader's own plugin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from labs.authoring.mutation import cpu_time
+from labs.authoring.verify import STRUCTURAL
+from labs.grading.catalog import Lab
+from labs.grading.errors import GradingError
+from labs.grading.grader import job_of
+from labs.grading.plugin import ChecksPlugin, check_of
+from labs.grading.runner import run_checks
+from labs.grading.sandbox.session import Session
+from labs.grading.submission import Submission, probes_in
+
+Files = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The first check that did not pass, and its message.
+
+    `by_grader`: the check itself went wrong, not the submission.
+    """
+
+    check: str
+    message: str
+    by_grader: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one submission; `refusal` is None where every structural check passed."""
+
+    refusal: Refusal | None
+    child_cpu_s: float
+
+
+class BenchError(Exception):
+    """The checks could not be run, or refuse the solution; the message says why."""
+
+
+class Bench:
+    """Grades submissions of one lab with a running ForkServer and one seed."""
+
+    def __init__(self, lab: Lab, server: Any, seed: int) -> None:
+        self._lab = lab
+        self._server = server
+        self._seed = seed
+        self._probes = probes_in(lab.folder / "probe.py")
+        self._cpu_s: int | None = None
+
+    def verdicts(
+        self, solution: Files, submissions: Iterable[tuple[str, Files]], say: Callable[[str], None]
+    ) -> dict[str, Verdict]:
+        """A verdict for each submission, by its name. The solution comes first and last, and must pass both times.
+
+        Its time sets the limits of the others: a submission that hangs is refused by the check that waits for it.
+        Raises BenchError.
+        """
+        plugin = _ManySubmissions(self, [(_FIRST, solution), *submissions, (_LAST, solution)], say)
+        run_checks(self._lab, plugin)
+        for name in (_FIRST, _LAST):
+            if name not in plugin.verdicts:
+                raise BenchError(plugin.fault or "checks.py declares no structural check.")
+            refusal = plugin.verdicts.pop(name).refusal
+            if refusal is not None:
+                raise BenchError(f"{refusal.check or 'The grader'} refuses the {name}: {refusal.message}")
+        return plugin.verdicts
+
+    def limit_by(self, verdict: Verdict) -> None:
+        """Allow the submissions to come a few times the CPU time that this one took.
+
+        The wall clock stays the lab's: how busy the machine is must refuse nothing.
+        """
+        self._cpu_s = math.ceil(_TIMES * verdict.child_cpu_s + _AT_LEAST_S)
+
+    def open(self, files: Files) -> Submission:
+        """A handle to a child that has loaded these files."""
+        job = job_of(self._lab, files, files)
+        if self._cpu_s is not None:
+            job = replace(job, limits=replace(job.limits, cpu_s=min(job.limits.cpu_s, self._cpu_s)))
+        return Submission(lambda: Session(job, self._server), self._seed, self._probes)
+
+    @property
+    def seed(self) -> int:
+        """The seed of every grade."""
+        return self._seed
+
+
+_FIRST, _LAST = "solution", "solution at the end of the run"
+_TIMES, _AT_LEAST_S = 4.0, 3.0
+_EXPENSIVE_S = 1.0
+"""A check that takes more CPU time than this, and than all others together, runs last: few mutants come so far."""
+
+
+class _ManySubmissions(ChecksPlugin):
+    """The grader's plugin, begun afresh for each submission."""
+
+    def __init__(self, bench: Bench, submissions: list[tuple[str, Files]], say: Callable[[str], None]) -> None:
+        self._bench = bench
+        self._submissions = submissions
+        self._say = say
+        self._costs: dict[str, float] = {}
+        self.verdicts: dict[str, Verdict] = {}
+        self._begin({})
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if self.fault is not None or not session.items:
+            return True  # checks.py itself is at fault
+        for number, (name, files) in enumerate(self._submissions, start=1):
+            self._say(f"{number} of {len(self._submissions)}")
+            self._begin(files)
+            self.verdicts[name] = verdict = self._run(session)
+            if name == _FIRST:
+                if verdict.refusal is not None:
+                    break
+                self._bench.limit_by(verdict)
+                session.items.sort(key=lambda item: self._is_expensive(check_of(item).id))
+        return True
+
+    def _begin(self, files: Files) -> None:
+        declared = getattr(self, "declared", None)
+        super().__init__(
+            self._bench.open(files),
+            grade_seed=self._bench.seed,
+            outcome_seeds=(self._bench.seed,),
+            all_checks=False,
+            on_check=None,
+            kinds=STRUCTURAL,
+        )
+        self.declared = declared or self.declared
+
+    def _run(self, session: pytest.Session) -> Verdict:
+        with contextlib.suppress(GradingError):  # the first check will meet the same failure
+            self._submission.start()
+        cpu = cpu_time.of_children()
+        try:
+            for item in session.items:
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+                now = cpu_time.of_children()
+                self._costs[check_of(item).id], cpu = now - cpu, now
+                if any(one.outcome != "passed" for one in self.results.values()):
+                    break
+        finally:
+            self._submission.close()
+        return Verdict(self._refusal(), cpu)
+
+    def _is_expensive(self, check: str) -> bool:
+        cost = self._costs[check]
+        return cost > _EXPENSIVE_S and cost > sum(self._costs.values()) / 2
+
+    def _refusal(self) -> Refusal | None:
+        for one in self.results.values():
+            if one.outcome != "passed":
+                return Refusal(one.id, one.message, by_grader=one.outcome == "error")
+        if self.fault is not None or len(self.results) < len(self.expected):
+            return Refusal("", self.fault or "Not every check ran.", by_grader=True)
+        return None

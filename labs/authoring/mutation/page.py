@@ -1,0 +1,66 @@
+"""The documentation page about mutants, made from the labs' committed `mutants.json` files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from labs.authoring.mutation.catalogue import all_operators
+from labs.authoring.mutation.hunks import OPERATOR, SENTENCE
+from labs.authoring.mutation.record import Record, read_record
+from labs.grading.catalog import Lab
+
+
+def mutation_page(labs: Iterable[Lab]) -> str:
+    """The page in Markdown: how many mutants each lab has, what became of them, and the catalogue of operators."""
+    rows = [(lab, read_record(lab)) for lab in labs]
+    lines = [
+        "# Mutants",
+        "",
+        "A lab's checks are tested with mutants: small changes of the solution, such as a `detach()` left out, an",
+        "axis moved by one, or a fix that applies only in training mode. A check must refuse each of them, unless",
+        "the mutant is equivalent to the solution, and then a reason says why. A mutant that is neither is a hole",
+        "in the checks. `lab dev mutate NN` runs them.",
+        "",
+        "| Lab | Mutants | Refused by structural checks | Refused by outcome checks | Equivalent | Holes | Date |",
+        "|---|---:|---:|---:|---:|---:|---|",
+        *(_row(lab, record) for lab, record in rows),
+        _total([record for _, record in rows if record is not None]),
+        "",
+        "Structural checks compare the submission with a reference and test what must hold of any fix; outcome checks",
+        "train it. Where outcome checks did not run, the column says so, and mutants that only training would refuse",
+        "count as holes.",
+        "",
+        "## What is changed",
+        "",
+        "| Operator | Change |",
+        "|---|---|",
+        f"| `{OPERATOR}` | {SENTENCE} |",
+        *(f"| `{one.name}` | {one.sentence} |" for one in all_operators()),
+        "",
+        "Docstrings, types, imports, printed text and error messages are not changed.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(lab: Lab, record: Record | None) -> str:
+    if record is None:
+        return f"| {lab.id} {lab.title} | not tested yet | | | | | |"
+    counts = record.counts
+    by_outcome = counts.refused_outcome if record.outcomes else "not run"
+    return (
+        f"| {lab.id} {lab.title} | {counts.mutants} | {counts.refused_structural} | {by_outcome} "
+        f"| {counts.equivalent} | {counts.holes} | {record.date} |"
+    )
+
+
+def _total(records: list[Record]) -> str:
+    counts = [record.counts for record in records]
+    sums = (
+        sum(one.mutants for one in counts),
+        sum(one.refused_structural for one in counts),
+        sum(one.refused_outcome for one in counts),
+        sum(one.equivalent for one in counts),
+        sum(one.holes for one in counts),
+    )
+    return f"| **All {len(records)}** | {' | '.join(f'**{value}**' for value in sums)} | |"

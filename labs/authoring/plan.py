@@ -1,0 +1,39 @@
+"""Which labs `lab dev verify` grades, how much of each, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from labs.authoring.content_hash import uses_debugkit
+from labs.authoring.verified import Stale, why_stale
+from labs.grading.catalog import Lab
+
+Scope = Literal["files", "rules", "all"]
+"""`files`: read the lab's files. `rules`: also run debugkit on starter and solution. `all`: also grade submissions."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One lab's share of the work. `why` says what makes it necessary; None where all labs were asked for."""
+
+    lab: Lab
+    scope: Scope
+    why: str | None = None
+
+
+def plan(labs: Iterable[Lab], *, changed: bool, full: bool) -> list[Task]:
+    """A task for each lab. With `changed`, a lab whose full verification holds is only read, not graded.
+
+    Where debugkit alone changed, its rules run on the starter and the solution: grades do not depend on it, unless the
+    lab itself imports debugkit. A `full` verification is never partial, because its result is recorded.
+    """
+    return [_task(lab, why_stale(lab), full) if changed else Task(lab, "all") for lab in labs]
+
+
+def _task(lab: Lab, stale: Stale | None, full: bool) -> Task:
+    if stale is None:
+        return Task(lab, "files")
+    rules_alone = stale.changed == ("debugkit",) and not uses_debugkit(lab) and not full
+    return Task(lab, "rules" if rules_alone else "all", stale.sentence)

@@ -1,0 +1,124 @@
+"""Whole runs: on the fixture lab, whose checks are cheap, with and without a planted hole, and on a real lab."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from labs.authoring.mutation.bench import Bench, BenchError
+from labs.authoring.mutation.mutants import mutants_of, read
+from labs.authoring.mutation.mutate import mutate
+from labs.authoring.mutation.reasons import FILE, ReasonsError
+from labs.grading import ForkServer
+from labs.grading.catalog import Lab, find
+
+Run = Callable[..., tuple[int, str, str]]
+HANGS = "while True: pass"
+DIES = "import os; os._exit(3)"
+
+
+def make_blind(lab: Lab) -> None:
+    """Plant a hole: the structural checks compare what they measured with itself."""
+    checks = lab.folder / "checks.py"
+    text = checks.read_text()
+    for judged, blind in (
+        (".close_to(action * std + mean,", ".close_to(measured,"),
+        ('.close_to(there["before"],', '.close_to(there["after"],'),
+    ):
+        assert judged in text
+        text = text.replace(judged, blind)
+    checks.write_text(text)
+
+
+@pytest.mark.slow
+def test_a_weak_check_leaves_a_hole_and_a_reason_closes_it(lab: Lab, lab_command: Run) -> None:
+    make_blind(lab)
+    code, out, _ = lab_command("dev", "mutate", "03", "--only", "swap_arithmetic", "--json")
+    (found,) = json.loads(out)["labs"]
+    assert code == 1
+    holes = [one for one in found["mutants"] if one["outcome"] == "hole"]
+    assert len(holes) == found["counts"]["holes"] == len(found["mutants"]) > 2
+    diffs = [one["diff"] for one in holes]
+    assert any(
+        "-    return action * std + mean" in diff and "+    return action * std - mean" in diff for diff in diffs
+    )
+
+    reasons = "".join(f'{one["id"]} = "Planted."\n' for one in holes)
+    (lab.folder / FILE).write_text(reasons)
+    code, out, _ = lab_command("dev", "mutate", "03", "--only", "swap_arithmetic")
+    assert code == 0
+    assert f"equivalent {len(holes)} · holes 0" in out
+
+    (lab.folder / FILE).write_text(reasons + 'drop_term-00000000 = "Gone."\n')
+    code, _, err = lab_command("dev", "mutate", "03", "--only", "swap_arithmetic")
+    assert code == 2
+    assert "drop_term-00000000 is no mutant of lab 03" in " ".join(err.split())
+
+
+@pytest.mark.slow
+def test_only_an_outcome_check_refuses_what_the_others_do_not_look_at(lab: Lab) -> None:
+    make_blind(lab)
+    result = mutate(lab, only="drop_term", outcomes=True, most=2)
+    assert [(one.outcome, one.by, one.check) for one in result.record.mutants] == [
+        ("refused", "outcome", "test_reaches")
+    ] * 2
+    assert result.record.counts.refused_outcome == 2
+
+
+@pytest.mark.slow
+def test_two_jobs_find_what_one_finds(lab: Lab) -> None:
+    alone = mutate(lab, only="swap_arithmetic")
+    together = mutate(lab, only="swap_arithmetic", jobs=2)
+    assert alone.record.mutants == together.record.mutants
+    assert alone.record.counts.refused_structural == len(alone.mutants) > 1
+
+
+@pytest.mark.slow
+def test_a_submission_that_hangs_or_dies_is_refused_by_the_check_that_waits_for_it(lab: Lab) -> None:
+    solution = read(lab, lab.solution)
+    text = solution["policy.py"]
+    submissions = [
+        (name, {"policy.py": text.replace("return action * std + mean", body)})
+        for name, body in (("hangs", HANGS), ("dies", DIES))
+    ]
+    with ForkServer() as server:
+        verdicts = Bench(lab, server, 1).verdicts(solution, submissions, lambda _: None)
+    for name, said in (("hangs", "CPU|did not finish"), ("dies", "exit status 3|ended")):
+        refusal = verdicts[name].refusal
+        assert refusal is not None
+        assert refusal.check == "test_equals_the_reference"
+        assert not refusal.by_grader
+        assert re.search(said, refusal.message)
+
+
+@pytest.mark.slow
+def test_checks_that_refuse_the_solution_are_an_error(lab: Lab) -> None:
+    (lab.solution / "policy.py").write_text((lab.folder / "policy.py").read_text())
+    with pytest.raises(BenchError, match="test_equals_the_reference refuses the solution"):
+        mutate(lab, most=1)
+
+
+@pytest.mark.slow
+def test_a_reason_for_a_mutant_that_is_refused_is_an_error(lab: Lab) -> None:
+    name = next(one.id for one in mutants_of(lab) if one.operator == "swap_arithmetic")
+    (lab.folder / FILE).write_text(f'{name} = "It is not."\n')
+    with pytest.raises(ReasonsError, match=f"{name} is not equivalent, test_equals_the_reference refuses it"):
+        mutate(lab, only="swap_arithmetic")
+
+
+def test_part_of_the_mutants_is_not_recorded(lab: Lab, lab_command: Run) -> None:
+    code, _, err = lab_command("dev", "mutate", "03", "--only", "swap_arithmetic", "--write")
+    assert code == 2
+    assert "mutants.json holds all mutants" in err
+    assert not (lab.folder / "mutants.json").exists()
+
+
+@pytest.mark.slow
+def test_a_lab_of_the_course_refuses_a_fix_on_some_calls_only() -> None:
+    result = mutate(find("03"), only="fix_only_every_tenth_call")
+    (only,) = result.record.mutants
+    assert (only.outcome, only.check) == ("refused", "test_loss_equals_the_reference")
+    assert result.record.cpu_s > 0
