@@ -25,7 +25,7 @@ def figures(out: Path) -> None:
         ("the same rows, and the optimizer holds them", "alternative_table_by_hand", FIXED),
     )
     batch = next(batches(demonstrations(FRAMES, SEED), FRAMES, steps=1, seed=SEED))
-    figure, axes = new_figure("Eight frames to learn by heart, the same seed", "step", "loss (log scale)")
+    figure, axes = new_figure("Overfitting eight frames, the same seed", "step", "loss (log scale)")
     for name, variant, colour in ways:
         policy, optimizer = load_variant(lab, variant).build_training(SEED)
         losses = []

@@ -21,7 +21,7 @@ def figures(out: Path) -> None:
     torch.set_num_threads(1)
     title = "Gradient norm of the head's layers: full lines at step 0, dotted at step 50"
     norm_figure, norm_axes = new_figure(title, "layer of the head", "norm (log scale)")
-    loss_figure, loss_axes = new_figure("Sixteen frames by heart, the same seed", "step", "loss")
+    loss_figure, loss_axes = new_figure("Overfitting sixteen frames, the same seed", "step", "loss")
     batch = next(batches(demonstrations(2 * BATCH_SIZE, SEED), BATCH_SIZE, steps=1, seed=SEED))
     for name, module in broken_and_fixed(find("16")).items():
         policy = module.DeepHeadPolicy.from_base(seed=SEED)

@@ -20,7 +20,7 @@ def figures(out: Path) -> None:
     """Both training losses, and the share of next words that both predict correctly on unseen plans."""
     torch.set_num_threads(1)
     loss_figure, loss_axes = new_figure("Training loss, the same seed and frames", "step", "loss (running mean of 9)")
-    right_figure, right_axes = new_figure("Next words right, on 256 new plans", "step", "share of words")
+    right_figure, right_axes = new_figure("Next words predicted correctly, on 256 new plans", "step", "share of words")
     new = sample_moments(np.random.default_rng([SEED, 1]), 256)
     for name, module in broken_and_fixed(find("32")).items():
         losses, right = _train(module, new)

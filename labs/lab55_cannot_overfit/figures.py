@@ -22,7 +22,7 @@ def figures(out: Path) -> None:
     torch.set_num_threads(1)
     modules = broken_and_fixed(find("55"))
     batch = next(batches(demonstrations(2 * BATCH_SIZE, SEED), BATCH_SIZE, steps=1, seed=SEED))
-    figure, axes = new_figure("Sixteen frames by heart", "step", "loss (log scale)")
+    figure, axes = new_figure("Overfitting sixteen frames", "step", "loss (log scale)")
     for name, module in modules.items():
         policy = module.RecordedPolicy.from_base(seed=SEED)
         axes.plot(module.learn_by_heart(policy, batch, seed=SEED), color=COLOURS[name], label=name)
