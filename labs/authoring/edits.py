@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 SUFFIX = ".diff"
-KEYS = ("refused_by", "why")
+KEYS = ("refused_by", "near_miss", "why")
 Base = Literal["starter", "solution"]
 
 _HEADER = re.compile(r"(\w+):\s*(.*?)\s*")
@@ -121,8 +121,8 @@ def places_of(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
 def _read_header(header: dict[str, str], line: str, where: str, *, before_file: bool) -> None:
     found = _HEADER.fullmatch(line)
     if found is None or found[1] not in KEYS or not before_file:
-        keys = " or ".join(f"`{key}: …`" for key in KEYS)
-        raise EditError(f"{where}: expected {keys}, then `--- starter/FILE` or `--- solution/FILE`, then `@@`.")
+        keys = ", ".join(f"`{key}: …`" for key in KEYS)
+        raise EditError(f"{where}: expected one of {keys}, then `--- starter/FILE` or `--- solution/FILE`, then `@@`.")
     if found[1] in header:
         raise EditError(f"{where}: {found[1]} is given twice.")
     header[found[1]] = found[2]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,14 @@ def judge_correct(correct: Graded, declared: Declared) -> Iterator[Violation]:
     yield from _recognised(correct, declared)
 
 
+def judge_chance(name: str, refusals: Mapping[int, str], seeds: int) -> Iterator[Violation]:
+    """No structural check refuses a correct fix on any of many seeds. `refusals` maps a seed to its message."""
+    for seed, message in list(refusals.items())[:1]:
+        yield Violation(
+            "no chance", f"{name} is refused on {len(refusals)} of {seeds} seeds; on seed {seed}: {message}"
+        )
+
+
 def judge_margin(solution: Graded) -> Iterator[Violation]:
     """Each outcome check's bar is far enough from what the solution reaches over the seeds."""
     for check_id, results in _outcomes(solution.grades).items():
@@ -87,7 +95,7 @@ def margins(solution: Graded) -> dict[str, float | None]:
 
 
 def judge_wrong(wrong: Variant, graded: Graded, declared: Declared) -> Iterator[Violation]:
-    """A wrong fix is refused by the check its header names, and recognised if there is a recogniser of its name."""
+    """A wrong fix is refused by the check its header names, and gets its own name, or none if it has no recogniser."""
     for grade in graded.grades:
         refusing = {check.id for check in grade.failed_checks}
         if wrong.refused_by not in refusing:
@@ -97,12 +105,14 @@ def judge_wrong(wrong: Variant, graded: Graded, declared: Declared) -> Iterator[
                 f"{graded.name} is not refused by {wrong.refused_by} with seed {grade.seed}, but by {by}",
             )
     known = {recogniser.name for recogniser in declared.wrong_fixes}
-    if wrong.name in known:
-        for grade in graded.grades:
-            found = declared.recognise(grade.evidence or {})
-            if found is None or found[0].name != wrong.name:
-                named = "no wrong fix" if found is None else found[0].name
-                yield Violation("recognised", f"{graded.name} is recognised as {named} with seed {grade.seed}")
+    expected = wrong.name if wrong.name in known else None
+    for grade in graded.grades:
+        found = declared.recognise(grade.evidence or {})
+        name = None if found is None else found[0].name
+        if name != expected:
+            yield Violation(
+                "recognised", f"{graded.name} is recognised as {name or 'no wrong fix'} with seed {grade.seed}"
+            )
 
 
 def judge_recognisers(declared: Declared, wrongs: Sequence[Variant]) -> Iterator[Violation]:
@@ -111,6 +121,17 @@ def judge_recognisers(declared: Declared, wrongs: Sequence[Variant]) -> Iterator
     for recogniser in declared.wrong_fixes:
         if recogniser.name not in names:
             yield Violation("recognised", f"wrong_fixes/{recogniser.name}.diff is missing: it proves its recogniser")
+
+
+def judge_near_misses(declared: Declared, wrongs: Sequence[Variant]) -> Iterator[Violation]:
+    """Every recogniser has a wrong fix that resembles it, and that `judge_wrong` finds without its name."""
+    names = {recogniser.name for recogniser in declared.wrong_fixes}
+    shown = {wrong.near_miss for wrong in wrongs}
+    for name in sorted(names - shown):
+        yield Violation("recognised", f"no wrong fix has the line `near_miss: {name}`: what {name} must not be said of")
+    for wrong in wrongs:
+        if wrong.near_miss is not None and (wrong.near_miss not in names or wrong.near_miss == wrong.name):
+            yield Violation("recognised", f"{wrong.label} is a near miss of {wrong.near_miss}: no other recogniser")
 
 
 def judge_stub(stub: Graded) -> Iterator[Violation]:

@@ -31,6 +31,11 @@ class Variant:
         return self.edit.header.get("refused_by") or None
 
     @property
+    def near_miss(self) -> str | None:
+        """The wrong fix that this one resembles and whose name it must not get."""
+        return self.edit.header.get("near_miss") or None
+
+    @property
     def why(self) -> str | None:
         """Why the wrong fix is wrong, or the alternative is correct, in one sentence."""
         return self.edit.header.get("why") or None

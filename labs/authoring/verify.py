@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labs.authoring import grading_rules
+from labs.authoring.bench import Bench
 from labs.authoring.grading_rules import Graded
 from labs.authoring.lint import lint
+from labs.authoring.mutation.record import FILE as MUTANTS
 from labs.authoring.plan import Scope
 from labs.authoring.stub import stub
 from labs.authoring.variants import Variant, alternatives, base_files, wrong_fixes
@@ -17,7 +19,7 @@ from labs.authoring.verified import write_verified
 from labs.authoring.violation import Violation
 from labs.grading import diagnose, grade
 from labs.grading.catalog import Lab
-from labs.grading.declarations import KINDS, Declared, Kind
+from labs.grading.declarations import KINDS, STRUCTURAL, Declared
 from labs.grading.errors import CheckError, GradingError
 from labs.grading.grades import Grade
 from labs.grading.runner import declared_by
@@ -27,7 +29,8 @@ SEEDS = 5
 """Seeds on which the structural checks, which are cheap, run for every submission."""
 QUICK_OUTCOMES = 2
 """Seeds on which a quick verification also trains and rolls out; `--full` does so on all five."""
-STRUCTURAL: tuple[Kind, ...] = ("behaviour", "invariant")
+FIRST_CHANCE_SEED = 1_000_000
+"""Seeds from here on are those of `chance_seeds`."""
 Submission = dict[str, str]
 Seeds = tuple[int, ...]
 
@@ -63,13 +66,15 @@ def verify(
     *,
     scope: Scope = "all",
     full: bool = False,
+    chance_seeds: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verification:
     """Read the lab's files, then grade its starter, solution, alternatives, wrong fixes and stub.
 
     A lab with violations in its files is not graded. Structural checks run on five seeds, outcomes on two; with `full`
-    on five too, and the result is recorded if there is no violation. `scope` can leave the grading out. `say` receives
-    the name of each step. Raises OSError, SandboxError.
+    on five too, and the result is recorded if there is no violation. `chance_seeds` is the number of seeds on which the
+    structural checks of the solution and the alternatives run as well, so that none refuses a correct fix by chance.
+    `scope` can leave the grading out. `say` receives the name of each step. Raises OSError, SandboxError, BenchError.
     """
     result = Verification(lab)
     try:
@@ -80,8 +85,10 @@ def verify(
     if result.ok and scope != "files":
         grading = _Grading(lab, declared, launcher, full, say, result)
         result.violations += grading.violations() if scope == "all" else grading.violations_of_rules()
+        if scope == "all" and result.ok and chance_seeds:
+            result.violations += grading.refusals_by_chance(chance_seeds)
     if full and scope == "all" and result.ok:
-        write_verified(lab, result.grades, result.margins)
+        write_verified(lab, result.grades, result.margins, chance_seeds)
     return result
 
 
@@ -102,6 +109,8 @@ class _Grading:
         yield from self._correct()
         wrongs = wrong_fixes(self.lab)
         yield from grading_rules.judge_recognisers(self.declared, wrongs)
+        if (self.lab.folder / MUTANTS).is_file():
+            yield from grading_rules.judge_near_misses(self.declared, wrongs)
         refused = []
         for wrong in wrongs:
             graded = self._wrong(wrong)
@@ -123,6 +132,19 @@ class _Grading:
             yield Violation("rules", f"debugkit could not examine the lab: {error}")
             return
         yield from grading_rules.judge_rules(self.lab.rules, on_starter, on_solution)
+
+    def refusals_by_chance(self, seeds: int) -> Iterator[Violation]:
+        """The structural checks of everything that must pass, on `seeds` seeds that no other grade uses."""
+        correct = {"the solution": base_files(self.lab, "solution")}
+        correct |= {alternative.label: alternative.files(self.lab) for alternative in alternatives(self.lab)}
+        for name, files in correct.items():
+            found = Bench(self.lab, self.launcher).over_seeds(
+                files,
+                range(FIRST_CHANCE_SEED, FIRST_CHANCE_SEED + seeds),
+                lambda step, name=name: self.say(f"{name}, seed {step}"),
+            )
+            self.result.grades += seeds
+            yield from grading_rules.judge_chance(name, {seed: one.message for seed, one in found.items()}, seeds)
 
     def _correct(self) -> Iterator[Violation]:
         solution = self._grade_correct("the solution", base_files(self.lab, "solution"))

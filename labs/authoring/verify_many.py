@@ -24,7 +24,9 @@ Say = Callable[[str], None]
 Result = dict[str, Any]
 
 
-def run_tasks(tasks: Sequence[Task], *, full: bool, jobs: int, say: Say = lambda _: None) -> Iterator[Result]:
+def run_tasks(
+    tasks: Sequence[Task], *, full: bool, jobs: int, chance_seeds: int = 0, say: Say = lambda _: None
+) -> Iterator[Result]:
     """Yield each lab's part of the JSON document, as it is ready. `say` receives what is being done, with one job.
 
     With several jobs, none is left running when this ends, on an exception and KeyboardInterrupt included. Raises what
@@ -33,11 +35,13 @@ def run_tasks(tasks: Sequence[Task], *, full: bool, jobs: int, say: Say = lambda
     if jobs == 1 or len(tasks) == 1:
         with OnDemandServer() as server:
             for task in tasks:
-                yield _run(task, server, full, lambda step, task=task: say(f"lab {task.lab.id} · {step}"))
+                yield _run(task, server, full, chance_seeds, lambda step, task=task: say(f"lab {task.lab.id} · {step}"))
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads, which then are not there
     with ProcessPoolExecutor(min(jobs, len(tasks)), context, initializer=_leave_interrupts_to_the_parent) as pool:
-        futures: dict[Future[Result], Task] = {pool.submit(_run_in_worker, task, full): task for task in tasks}
+        futures: dict[Future[Result], Task] = {
+            pool.submit(_run_in_worker, task, full, chance_seeds): task for task in tasks
+        }
         try:
             for future in as_completed(futures):
                 yield _result(future, futures[future])
@@ -69,8 +73,8 @@ class OnDemandServer:
             self._server.close()
 
 
-def _run(task: Task, server: OnDemandServer, full: bool, say: Say = lambda _: None) -> Result:
-    result = verify(task.lab, server, scope=task.scope, full=full, say=say)
+def _run(task: Task, server: OnDemandServer, full: bool, chance_seeds: int, say: Say = lambda _: None) -> Result:
+    result = verify(task.lab, server, scope=task.scope, full=full, chance_seeds=chance_seeds, say=say)
     return {**result.to_json(), "scope": task.scope, "why": task.why}
 
 
@@ -89,8 +93,8 @@ _worker_server = OnDemandServer()
 """A worker's own; it ends when the worker does."""
 
 
-def _run_in_worker(task: Task, full: bool) -> Result:
-    return _run(task, _worker_server, full)
+def _run_in_worker(task: Task, full: bool, chance_seeds: int) -> Result:
+    return _run(task, _worker_server, full, chance_seeds)
 
 
 def _result(future: Future[Result], task: Task) -> Result:

@@ -36,6 +36,10 @@ def verify(
         bool, typer.Option("--changed", help="Grade only labs that changed since their last full verification.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="All seeds; record the result beside the solution.")] = False,
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", min=0, help="More seeds for the structural checks of every correct fix, such as 200."),
+    ] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="How many labs to verify at once.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,7 +53,7 @@ def verify(
         results = []
         tasks = plan(labs, changed=changed, full=full)
         for result in run_tasks(
-            tasks, full=full, jobs=jobs, say=lambda step: status.update(f"[quiet]{escape(step)}[/]")
+            tasks, full=full, jobs=jobs, chance_seeds=seeds, say=lambda step: status.update(f"[quiet]{escape(step)}[/]")
         ):
             results.append(result)
             if not as_json:
@@ -174,12 +178,16 @@ def mutate(
     numbers: LabNumbers = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many processes grade at once.")] = 1,
     only: Annotated[str | None, typer.Option(metavar="OPERATOR", help="Only the mutants of one operator.")] = None,
+    holes: Annotated[bool, typer.Option("--holes", help="Only the mutants that mutants.json lists as holes.")] = False,
+    names: Annotated[
+        bool, typer.Option("--names", help="Run every check on every mutant, to see which get a wrong fix's name.")
+    ] = False,
     outcomes: Annotated[bool, typer.Option("--outcomes", help="Train what the structural checks pass.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Record the result in the lab's mutants.json.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Test the checks of labs (default: all) with mutants of their solutions. Exit 1 if one is not refused."""
-    from labs.authoring.mutation.bench import BenchError
+    from labs.authoring.bench import BenchError
     from labs.authoring.mutation.catalogue import UnknownOperatorError
     from labs.authoring.mutation.mutate import mutate as mutate_lab
     from labs.authoring.mutation.reasons import ReasonsError
@@ -187,8 +195,8 @@ def mutate(
     from labs.cli.show_mutation import as_json as to_json
     from labs.cli.show_mutation import show_mutation
 
-    if write and only is not None:
-        raise RefusedError("mutants.json holds all mutants: leave out --only, or --write.")
+    if write and (only is not None or holes):
+        raise RefusedError("mutants.json holds all mutants: leave out --only and --holes, or --write.")
     documents = []
     with one_document(as_json) as emit:
         for lab in [find(number) for number in numbers or ()] or all_labs():
@@ -198,7 +206,7 @@ def mutate(
                     status.update(f"[quiet]lab {lab.id} · {escape(doing)}[/]")
 
                 try:
-                    result = mutate_lab(lab, jobs=jobs, only=only, outcomes=outcomes, say=say)
+                    result = mutate_lab(lab, jobs=jobs, only=only, holes=holes, outcomes=outcomes, names=names, say=say)
                 except (BenchError, ReasonsError, UnknownOperatorError) as error:
                     raise RefusedError(str(error)) from None
             if write:

@@ -30,6 +30,7 @@ def show_mutation(result: Mutation) -> None:
         soft_wrap=True,
     )
     out.print(_by_check(record.mutants))
+    _show_names(record.mutants)
     for hole in result.holes:
         _show_hole(result, hole)
     if result.holes:
@@ -58,6 +59,17 @@ def _by_check(mutants: tuple[MutantRecord, ...]) -> Table:
     for check, number in Counter(one.check for one in mutants if one.check is not None).most_common():
         table.add_row("", str(number), Text(check or ""))
     return table
+
+
+def _show_names(mutants: tuple[MutantRecord, ...]) -> None:
+    """The mutants that get a wrong fix's name: an author checks that each is that wrong fix."""
+    for one in mutants:
+        if one.named is not None:
+            out.print(
+                f"      [quiet]named[/] {one.named}  [quiet]{one.id}, line {one.line}:[/]",
+                Text(one.summary),
+                soft_wrap=True,
+            )
 
 
 def _show_hole(result: Mutation, hole: MutantRecord) -> None:

@@ -14,6 +14,8 @@ from labs.grading.errors import CheckError
 
 Kind = Literal["behaviour", "invariant", "outcome"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+STRUCTURAL: tuple[Kind, ...] = ("behaviour", "invariant")
+"""The kinds that train nothing, and are cheap."""
 """In the order they run: cheap and structural first, training and rollouts last."""
 
 Evidence = Mapping[str, Any]

@@ -22,7 +22,7 @@ def figures(out: Path) -> None:
     torch.set_num_threads(1)
     frames = demonstrations(STEPS * BATCH_SIZE, SEED)
     loss_figure, loss_axes = new_figure("Training loss, the same seed: one curve", "step", "loss (running mean of 9)")
-    trip_figure, trip_axes = new_figure("A movement, encoded and decoded", "dx that went in (cm)", "dx that came out (cm)")
+    trip_figure, trip_axes = new_figure("A movement, encoded and decoded", "dx encoded (cm)", "dx that came out (cm)")
     policies = {}
     for name, module in broken_and_fixed(find("41")).items():
         policy = policies[name] = module.build_policy(frames, SEED)

@@ -8,7 +8,8 @@ keeps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,17 +75,12 @@ def rollout(
     """Run `episodes` of the tabletop with seeds from `first_seed` on, executing `execute` actions of each chunk.
 
     `predict` replaces `policy.predict`, to test another way of using the same weights. Runs in evaluation mode and
-    restores the policy's mode afterwards. Heads that sample are seeded with `first_seed`, and the caller's random state
-    does not change.
+    restores the mode of every module afterwards, also where a frozen part was in another mode than the policy. Heads
+    that sample are seeded with `first_seed`, and the caller's random state does not change.
     """
     queue = ActionQueue(predict or policy.predict, execute)
-    was_training = policy.training
-    policy.eval()
-    try:
-        with private_randomness(first_seed), torch.no_grad():
-            return _run([first_seed + i for i in range(episodes)], queue, policy.device, on_frame)
-    finally:
-        policy.train(was_training)
+    with _evaluation_mode(policy), private_randomness(first_seed), torch.no_grad():
+        return _run([first_seed + i for i in range(episodes)], queue, policy.device, on_frame)
 
 
 class ActionQueue:
@@ -143,6 +139,17 @@ def _run(seeds: list[int], queue: ActionQueue, device: torch.device, on_frame: O
         distance=np.array([info["distance"] for info in infos]),
         steps=steps,
     )
+
+
+@contextmanager
+def _evaluation_mode(policy: Policy) -> Iterator[None]:
+    modes = [(module, module.training) for module in policy.modules()]
+    policy.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def _look_away(_row: int, _table: Tabletop) -> None:

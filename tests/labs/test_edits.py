@@ -69,7 +69,10 @@ REFUSED = {
     "no mark": ("@@\n-    return y\nreturn 0\n", "line 6: a line of a block begins with a space, - or +"),
     "no block": ("", "clamp.diff changes nothing"),
     "empty block": ("@@\n", "line 4: the block has no line to find"),
-    "no @@": ("-    return y\n", "line 4: expected `refused_by: …` or `why: …`, then `--- starter/FILE`"),
+    "no @@": (
+        "-    return y\n",
+        "line 4: expected one of `refused_by: …`, `near_miss: …`, `why: …`, then `--- starter/FILE`",
+    ),
     "a file twice": ("@@\n-    return y\n--- starter/policy.py\n@@\n-    return -y\n", "policy.py is edited twice"),
     "two bases": ("@@\n-    return y\n--- solution/b.py\n@@\n-x\n", "of the starter and of the solution"),
 }
@@ -87,7 +90,7 @@ def test_what_does_not_fit_exactly_once_is_refused_with_file_and_line(case: str)
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ("refused: test_it", "line 1: expected `refused_by: …` or `why: …`"),
+        ("refused: test_it", "line 1: expected one of `refused_by: …`"),
         ("why: a\nwhy: b", "line 2: why is given twice"),
         ("--- strater/policy.py", "line 1: expected"),
     ],

@@ -67,6 +67,31 @@ def test_a_wrong_fix_must_be_refused_by_the_check_it_names_and_be_recognised() -
     assert broken(rules.judge_wrong(CLAMP, graded("test_equal"), DECLARED)) == ["recognised"]
 
 
+def test_a_wrong_fix_without_a_recogniser_gets_no_name() -> None:
+    other = Variant("squash", "wrong_fixes/squash.diff", True, CLAMP.edit)
+    assert broken(rules.judge_wrong(other, graded("test_equal"), DECLARED)) == []
+    assert broken(rules.judge_wrong(other, graded("test_equal", clamped=True), DECLARED)) == ["recognised"]
+
+
+def test_a_recogniser_needs_a_near_miss() -> None:
+    def near(name: str, of: str) -> Variant:
+        header = {"refused_by": "test_equal", "near_miss": of}
+        return Variant(name, f"wrong_fixes/{name}.diff", True, Edit(header, "starter", {}))
+
+    assert broken(rules.judge_near_misses(DECLARED, [CLAMP, near("squash", "clamp")])) == []
+    assert broken(rules.judge_near_misses(DECLARED, [CLAMP])) == ["recognised"]
+    assert broken(rules.judge_near_misses(DECLARED, [near("clamp", "clamp")])) == ["recognised"]
+    assert broken(rules.judge_near_misses(DECLARED, [near("squash", "clamp"), near("other", "unknown")])) == [
+        "recognised"
+    ]
+
+
+def test_a_refusal_by_chance_is_counted_over_the_seeds() -> None:
+    assert broken(rules.judge_chance("the solution", {}, 200)) == []
+    (violation,) = rules.judge_chance("the solution", {7: "the loss is 2.", 9: "the loss is 3."}, 200)
+    assert violation.sentence == "the solution is refused on 2 of 200 seeds; on seed 7: the loss is 2."
+
+
 def test_a_recogniser_needs_a_wrong_fix_that_proves_it() -> None:
     assert broken(rules.judge_recognisers(DECLARED, [CLAMP])) == []
     assert broken(rules.judge_recognisers(DECLARED, [])) == ["recognised"]

@@ -94,6 +94,7 @@ def test_a_rollout_repeats_and_leaves_mode_and_random_state():
 
 def test_the_policy_acts_in_evaluation_mode_and_gets_its_mode_back_after_an_error():
     policy = Policy.from_base().train()
+    policy.vision.eval()  # frozen, as in a fine-tuning that leaves its normalisation alone
     modes = []
 
     def predict(batch):
@@ -104,6 +105,7 @@ def test_the_policy_acts_in_evaluation_mode_and_gets_its_mode_back_after_an_erro
         rollout(policy, episodes=1, predict=predict)
     assert modes == [False]
     assert policy.training
+    assert not policy.vision.training
 
 
 def test_the_queue_executes_a_chunk_in_order_then_asks_again():

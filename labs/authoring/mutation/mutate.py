@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
-from labs.authoring.mutation import cpu_time
-from labs.authoring.mutation.bench import Bench, Refusal
+from labs.authoring import cpu_time
+from labs.authoring.bench import Bench, Refusal
 from labs.authoring.mutation.catalogue import named
 from labs.authoring.mutation.hunks import OPERATOR as ONE_HUNK
 from labs.authoring.mutation.mutants import Files, Mutant, mutants_of, read
 from labs.authoring.mutation.reasons import check_not_refused, read_reasons
-from labs.authoring.mutation.record import MutantRecord, Outcome, Record, make_record
-from labs.authoring.verify import STRUCTURAL
+from labs.authoring.mutation.record import MutantRecord, Outcome, Record, make_record, read_record
 from labs.grading import ForkServer, grade
 from labs.grading.catalog import Lab, find
-from labs.grading.declarations import KINDS, Kind
+from labs.grading.declarations import KINDS, STRUCTURAL, Kind
 from labs.grading.extras import require_extras
 from labs.grading.grades import Grade
 from labs.grading.runner import declared_by
@@ -47,14 +46,17 @@ def mutate(
     *,
     jobs: int = 1,
     only: str | None = None,
+    holes: bool = False,
     most: int | None = None,
     outcomes: bool = False,
+    names: bool = False,
     say: Say = lambda _: None,
 ) -> Mutation:
     """Grade the lab's mutants, `only` those of one operator, with the structural checks and the lab's first seed.
 
-    What passes and has no reason is graded again by `labs.grading.grade` with the second seed, with `outcomes` by the
-    outcome checks too.
+    `holes` leaves only those that `mutants.json` lists as holes. With `names`, every check runs on every mutant, so
+    that the record says which of them get the name of a wrong fix. What passes and has no reason is graded again by
+    `labs.grading.grade` with the second seed, with `outcomes` by the outcome checks too.
     `most` limits the number of mutants, for tests.
 
     Raises BenchError, ReasonsError, UnknownOperatorError, MissingExtraError, OSError.
@@ -64,9 +66,10 @@ def mutate(
         named(only)
     everything = mutants_of(lab)
     reasons = read_reasons(lab, {one.id for one in everything})
-    mutants = [one for one in everything if only in (None, one.operator)][:most]
+    known = _holes_of(lab) if holes else None
+    mutants = [one for one in everything if only in (None, one.operator) and (known is None or one.id in known)][:most]
     solution = read(lab, lab.solution)
-    found = _at_once(lab, solution, mutants, jobs, say)
+    found = _at_once(_Work(lab, solution, names), mutants, jobs, say)
     refusals = dict(found.refusals)
     started, of_children = time.process_time(), 0.0
     with ForkServer() as server:
@@ -81,42 +84,63 @@ def mutate(
     cpu = found.cpu_s + of_children + time.process_time() - started
     check_not_refused(lab, reasons, {name: one.check for name, one in refusals.items()})
     kinds: dict[str, Kind] = {check.id: check.kind for check in declared_by(lab).checks}
-    records = tuple(_record(one, refusals.get(one.id), reasons.get(one.id), kinds) for one in mutants)
+    records = tuple(
+        _record(one, refusals.get(one.id), reasons.get(one.id), kinds, found.names.get(one.id)) for one in mutants
+    )
     record = make_record(lab, records, seed=lab.seeds[0], outcomes=outcomes, cpu_s=cpu)
     return Mutation(lab, record, {one.id: one for one in mutants}, solution)
 
 
+def _holes_of(lab: Lab) -> set[str]:
+    record = read_record(lab)
+    return set() if record is None else {one.id for one in record.mutants if one.outcome == "hole"}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What every process needs to grade its part of the mutants."""
+
+    lab: Lab
+    solution: Files
+    names: bool
+
+
 @dataclass(frozen=True)
 class _Found:
-    """What the structural checks refuse, and the CPU seconds that this took."""
+    """What the structural checks refuse, the wrong fixes' names given, and the CPU seconds that this took."""
 
     refusals: dict[str, Refusal]
+    names: dict[str, str]
     cpu_s: float
 
 
-def _at_once(lab: Lab, solution: Files, mutants: list[Mutant], jobs: int, say: Say) -> _Found:
+def _at_once(work: _Work, mutants: list[Mutant], jobs: int, say: Say) -> _Found:
     submissions = [(one.id, one.files) for one in mutants]
     # Every nth mutant: neighbours cost about the same, so the slices end at about the same time.
     slices = [one for one in (submissions[first::jobs] for first in range(jobs)) if one]
     if len(slices) <= 1:
-        return _slice(lab, solution, submissions, say)
+        return _slice(work, submissions, say)
+    number, others = work.lab.id, (work.solution, work.names)
     with ProcessPoolExecutor(len(slices), mp_context=get_context("spawn")) as pool:
-        parts = list(pool.map(_slice_elsewhere, [lab.id] * len(slices), [solution] * len(slices), slices))
+        parts = list(pool.map(_slice_elsewhere, [number] * len(slices), [others] * len(slices), slices))
     refusals = {name: refusal for part in parts for name, refusal in part.refusals.items()}
-    return _Found(refusals, sum(part.cpu_s for part in parts))
+    names = {mutant: name for part in parts for mutant, name in part.names.items()}
+    return _Found(refusals, names, sum(part.cpu_s for part in parts))
 
 
-def _slice_elsewhere(number: str, solution: Files, submissions: list[tuple[str, Files]]) -> _Found:
+def _slice_elsewhere(number: str, others: tuple[Files, bool], submissions: list[tuple[str, Files]]) -> _Found:
     """A part of the mutants, in a process of its own."""
-    return _slice(find(number), solution, submissions, lambda _: None)
+    return _slice(_Work(find(number), *others), submissions, lambda _: None)
 
 
-def _slice(lab: Lab, solution: Files, submissions: list[tuple[str, Files]], say: Say) -> _Found:
+def _slice(work: _Work, submissions: list[tuple[str, Files]], say: Say) -> _Found:
     started = time.process_time()
     with ForkServer() as server:
-        verdicts = Bench(lab, server, lab.seeds[0]).verdicts(solution, submissions, say)
+        bench = Bench(work.lab, server, names=work.names)
+        verdicts = bench.verdicts(work.solution, submissions, work.lab.seeds[0], say)
     refusals = {name: one.refusal for name, one in verdicts.items() if one.refusal is not None}
-    return _Found(refusals, time.process_time() - started + sum(one.child_cpu_s for one in verdicts.values()))
+    names = {name: one.named for name, one in verdicts.items() if one.named is not None}
+    return _Found(refusals, names, time.process_time() - started + sum(one.child_cpu_s for one in verdicts.values()))
 
 
 def _once_more(lab: Lab, mutant: Mutant, outcomes: bool, server: Any) -> tuple[Refusal | None, float]:
@@ -142,7 +166,9 @@ def _first_refusal(graded: Grade) -> Refusal | None:
     return None if graded.passed else Refusal("", graded.reason or "", by_grader=True)
 
 
-def _record(mutant: Mutant, refusal: Refusal | None, reason: str | None, kinds: dict[str, Kind]) -> MutantRecord:
+def _record(
+    mutant: Mutant, refusal: Refusal | None, reason: str | None, kinds: dict[str, Kind], name: str | None
+) -> MutantRecord:
     outcome: Outcome = "hole" if reason is None else "equivalent"
     check, grader_error = None, None
     if refusal is not None:
@@ -158,6 +184,7 @@ def _record(mutant: Mutant, refusal: Refusal | None, reason: str | None, kinds: 
         outcome=outcome,
         check=check,
         by=kinds[check] if check is not None else None,
+        named=name,
         reason=reason,
         grader_error=grader_error,
     )

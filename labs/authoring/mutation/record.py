@@ -27,6 +27,8 @@ class MutantRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     outcome: Outcome
     check: str | None = None
     by: Kind | None = None
+    named: str | None = None
+    """The wrong fix whose name the feedback gives it, in a run with names."""
     reason: str | None = None
     grader_error: str | None = None
     """Set where a check went wrong on this mutant instead of judging it: that is a hole as well."""

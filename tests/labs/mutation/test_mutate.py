@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from labs.authoring.mutation.bench import Bench, BenchError
+from labs.authoring.bench import Bench, BenchError
 from labs.authoring.mutation.mutants import mutants_of, read
 from labs.authoring.mutation.mutate import mutate
 from labs.authoring.mutation.reasons import FILE, ReasonsError
+from labs.authoring.mutation.record import write_record
 from labs.grading import ForkServer
 from labs.grading.catalog import Lab, find
 
@@ -59,6 +61,37 @@ def test_a_weak_check_leaves_a_hole_and_a_reason_closes_it(lab: Lab, lab_command
 
 
 @pytest.mark.slow
+def test_only_recorded_holes_are_run_again(lab: Lab, lab_command: Run) -> None:
+    make_blind(lab)
+    found = mutate(lab, most=3)
+    hole, *others = found.record.mutants
+    assert hole.outcome == "hole"
+    refused = (replace(one, outcome="refused") for one in others)
+    write_record(lab, replace(found.record, mutants=(hole, *refused)))
+    assert mutate(lab, holes=True).record.mutants == (hole,)
+    assert lab_command("dev", "mutate", "03", "--holes", "--write")[0] == 2
+
+
+@pytest.mark.slow
+def test_a_mutant_that_gets_the_name_of_a_wrong_fix_is_recorded_with_it(lab: Lab) -> None:
+    found = mutate(lab, only="drop_term", names=True)
+    assert {one.named for one in found.record.mutants} == {None, "drop_the_mean"}
+
+
+@pytest.mark.slow
+def test_a_check_that_refuses_by_chance_is_found_by_many_seeds(lab: Lab) -> None:
+    solution = read(lab, lab.solution)
+    with ForkServer() as server:
+        assert Bench(lab, server).over_seeds(solution, range(12), lambda _: None) == {}
+        checks = lab.folder / "checks.py"
+        judged = ".close_to(action * std + mean,"
+        checks.write_text(checks.read_text().replace(judged, ".close_to(action * std + mean + rng.integer(0, 2),"))
+        refusals = Bench(lab, server).over_seeds(solution, range(12), lambda _: None)
+    assert 0 < len(refusals) < 12
+    assert {one.check for one in refusals.values()} == {"test_equals_the_reference"}
+
+
+@pytest.mark.slow
 def test_only_an_outcome_check_refuses_what_the_others_do_not_look_at(lab: Lab) -> None:
     make_blind(lab)
     result = mutate(lab, only="drop_term", outcomes=True, most=2)
@@ -70,9 +103,10 @@ def test_only_an_outcome_check_refuses_what_the_others_do_not_look_at(lab: Lab) 
 
 @pytest.mark.slow
 def test_two_jobs_find_what_one_finds(lab: Lab) -> None:
-    alone = mutate(lab, only="swap_arithmetic")
-    together = mutate(lab, only="swap_arithmetic", jobs=2)
+    alone = mutate(lab, only="swap_arithmetic", names=True)
+    together = mutate(lab, only="swap_arithmetic", names=True, jobs=2)
     assert alone.record.mutants == together.record.mutants
+    assert "drop_the_mean" not in {one.named for one in alone.record.mutants}
     assert alone.record.counts.refused_structural == len(alone.mutants) > 1
 
 
@@ -85,7 +119,7 @@ def test_a_submission_that_hangs_or_dies_is_refused_by_the_check_that_waits_for_
         for name, body in (("hangs", HANGS), ("dies", DIES))
     ]
     with ForkServer() as server:
-        verdicts = Bench(lab, server, 1).verdicts(solution, submissions, lambda _: None)
+        verdicts = Bench(lab, server).verdicts(solution, submissions, 1, lambda _: None)
     for name, said in (("hangs", "CPU|did not finish"), ("dies", "exit status 3|ended")):
         refusal = verdicts[name].refusal
         assert refusal is not None

@@ -1,7 +1,8 @@
-"""Runs a lab's structural checks against many submissions in one pytest session, stopping each at its first refusal.
+"""Runs a lab's structural checks against many submissions, or with many seeds, in one pytest session.
 
 `labs.grading.grade` starts pytest for each submission, which costs more than most checks. Here the checks are collected
-once and run again for each submission, each in a child of its own; what counts as a refusal is the grader's own plugin.
+once and run again for each submission, each in a child of its own and up to its first refusal; what counts as a refusal
+is decided by the grader's own plugin.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from labs.authoring.mutation import cpu_time
-from labs.authoring.verify import STRUCTURAL
+from labs.authoring import cpu_time
 from labs.grading.catalog import Lab
+from labs.grading.declarations import STRUCTURAL
 from labs.grading.errors import GradingError
 from labs.grading.grader import job_of
 from labs.grading.plugin import ChecksPlugin, check_of
@@ -45,6 +46,8 @@ class Verdict:
 
     refusal: Refusal | None
     child_cpu_s: float
+    named: str | None = None
+    """The wrong fix whose name it was given."""
 
 
 class BenchError(Exception):
@@ -52,31 +55,46 @@ class BenchError(Exception):
 
 
 class Bench:
-    """Grades submissions of one lab with a running ForkServer and one seed."""
+    """Grades submissions of one lab with a running ForkServer.
 
-    def __init__(self, lab: Lab, server: Any, seed: int) -> None:
+    With `names`, every check runs on every submission, because a recogniser may need what any of them measured.
+    """
+
+    def __init__(self, lab: Lab, server: Any, *, names: bool = False) -> None:
         self._lab = lab
         self._server = server
-        self._seed = seed
+        self.names = names
         self._probes = probes_in(lab.folder / "probe.py")
         self._cpu_s: int | None = None
 
     def verdicts(
-        self, solution: Files, submissions: Iterable[tuple[str, Files]], say: Callable[[str], None]
+        self, solution: Files, submissions: Iterable[tuple[str, Files]], seed: int, say: Callable[[str], None]
     ) -> dict[str, Verdict]:
-        """A verdict for each submission, by its name. The solution comes first and last, and must pass both times.
+        """A verdict with `seed` for each submission, by name. The solution comes first and last, and must pass twice.
 
         Its time sets the limits of the others: a submission that hangs is refused by the check that waits for it.
         Raises BenchError.
         """
-        plugin = _ManySubmissions(self, [(_FIRST, solution), *submissions, (_LAST, solution)], say)
-        run_checks(self._lab, plugin)
+        everything = [(_FIRST, solution), *submissions, (_LAST, solution)]
+        verdicts = self._run([(name, files, seed) for name, files in everything], say)
         for name in (_FIRST, _LAST):
-            if name not in plugin.verdicts:
-                raise BenchError(plugin.fault or "checks.py declares no structural check.")
-            refusal = plugin.verdicts.pop(name).refusal
+            if name not in verdicts:
+                raise BenchError("The checks ended before every submission was graded.")
+            refusal = verdicts.pop(name).refusal
             if refusal is not None:
                 raise BenchError(f"{refusal.check or 'The grader'} refuses the {name}: {refusal.message}")
+        return verdicts
+
+    def over_seeds(self, files: Files, seeds: Iterable[int], say: Callable[[str], None]) -> dict[int, Refusal]:
+        """The refusals of one submission, by the seed with which it was refused. Raises BenchError."""
+        verdicts = self._run([(str(seed), files, seed) for seed in seeds], say)
+        return {int(seed): one.refusal for seed, one in verdicts.items() if one.refusal is not None}
+
+    def _run(self, submissions: list[tuple[str, Files, int]], say: Callable[[str], None]) -> dict[str, Verdict]:
+        plugin = _ManySubmissions(self, submissions, say)
+        run_checks(self._lab, plugin)
+        if not plugin.verdicts:
+            raise BenchError(plugin.fault or "checks.py declares no structural check.")
         return plugin.verdicts
 
     def limit_by(self, verdict: Verdict) -> None:
@@ -86,17 +104,12 @@ class Bench:
         """
         self._cpu_s = math.ceil(_TIMES * verdict.child_cpu_s + _AT_LEAST_S)
 
-    def open(self, files: Files) -> Submission:
+    def open(self, files: Files, seed: int) -> Submission:
         """A handle to a child that has loaded these files."""
         job = job_of(self._lab, files, files)
         if self._cpu_s is not None:
             job = replace(job, limits=replace(job.limits, cpu_s=min(job.limits.cpu_s, self._cpu_s)))
-        return Submission(lambda: Session(job, self._server), self._seed, self._probes)
-
-    @property
-    def seed(self) -> int:
-        """The seed of every grade."""
-        return self._seed
+        return Submission(lambda: Session(job, self._server), seed, self._probes)
 
 
 _FIRST, _LAST = "solution", "solution at the end of the run"
@@ -108,21 +121,21 @@ _EXPENSIVE_S = 1.0
 class _ManySubmissions(ChecksPlugin):
     """The grader's plugin, begun afresh for each submission."""
 
-    def __init__(self, bench: Bench, submissions: list[tuple[str, Files]], say: Callable[[str], None]) -> None:
+    def __init__(self, bench: Bench, submissions: list[tuple[str, Files, int]], say: Callable[[str], None]) -> None:
         self._bench = bench
         self._submissions = submissions
         self._say = say
         self._costs: dict[str, float] = {}
         self.verdicts: dict[str, Verdict] = {}
-        self._begin({})
+        self._begin({}, 0)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if self.fault is not None or not session.items:
             return True  # checks.py itself is at fault
-        for number, (name, files) in enumerate(self._submissions, start=1):
+        for number, (name, files, seed) in enumerate(self._submissions, start=1):
             self._say(f"{number} of {len(self._submissions)}")
-            self._begin(files)
+            self._begin(files, seed)
             self.verdicts[name] = verdict = self._run(session)
             if name == _FIRST:
                 if verdict.refusal is not None:
@@ -131,12 +144,12 @@ class _ManySubmissions(ChecksPlugin):
                 session.items.sort(key=lambda item: self._is_expensive(check_of(item).id))
         return True
 
-    def _begin(self, files: Files) -> None:
+    def _begin(self, files: Files, seed: int) -> None:
         declared = getattr(self, "declared", None)
         super().__init__(
-            self._bench.open(files),
-            grade_seed=self._bench.seed,
-            outcome_seeds=(self._bench.seed,),
+            self._bench.open(files, seed),
+            grade_seed=seed,
+            outcome_seeds=(seed,),
             all_checks=False,
             on_check=None,
             kinds=STRUCTURAL,
@@ -152,11 +165,12 @@ class _ManySubmissions(ChecksPlugin):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
                 now = cpu_time.of_children()
                 self._costs[check_of(item).id], cpu = now - cpu, now
-                if any(one.outcome != "passed" for one in self.results.values()):
+                if not self._bench.names and any(one.outcome != "passed" for one in self.results.values()):
                     break
         finally:
             self._submission.close()
-        return Verdict(self._refusal(), cpu)
+        found = self.declared.recognise(self._submission.evidence) if self._bench.names else None
+        return Verdict(self._refusal(), cpu, None if found is None else found[0].name)
 
     def _is_expensive(self, check: str) -> bool:
         cost = self._costs[check]
