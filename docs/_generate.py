@@ -1,4 +1,4 @@
-"""Write the pages that are made from code: one page a rule, their index, and the reference of both command lines.
+"""Write the pages that are made from code and records: one page a rule, their index, the reference, the mutants.
 
     python docs/_generate.py           # write what differs
     python docs/_generate.py --check   # change nothing; exit 1 and name the pages that are out of date
@@ -23,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import _tables
 
 from debugkit.rule import Rule, all_rules
+from labs.authoring.mutation.page import mutation_page
+from labs.grading.catalog import all_labs
 
 RULES = "debugkit/rules"
 REFERENCE = "reference"
@@ -34,6 +36,7 @@ def pages() -> dict[str, str]:
     """Every generated page's text, by its path below `docs/`."""
     made = {f"{RULES}/index.md": rules_index()}
     made |= {_tables.rule_page(rule): rule_page(rule) for rule in all_rules()}
+    made[f"{REFERENCE}/mutants.md"] = mutation_page(all_labs())
     made |= {f"{REFERENCE}/{name}.md": command_page(name, app) for name, app in _command_lines().items()}
     return made
 

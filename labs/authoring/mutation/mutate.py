@@ -16,7 +16,8 @@ from labs.authoring.mutation.hunks import OPERATOR as ONE_HUNK
 from labs.authoring.mutation.mutants import Files, Mutant, mutants_of, read
 from labs.authoring.mutation.reasons import check_not_refused, read_reasons
 from labs.authoring.mutation.record import MutantRecord, Outcome, Record, make_record, read_record
-from labs.grading import ForkServer, grade
+from labs.authoring.verify_many import OnDemandServer
+from labs.grading import grade
 from labs.grading.catalog import Lab, find
 from labs.grading.declarations import KINDS, STRUCTURAL, Kind
 from labs.grading.extras import require_extras
@@ -69,10 +70,10 @@ def mutate(
     known = _holes_of(lab) if holes else None
     mutants = [one for one in everything if only in (None, one.operator) and (known is None or one.id in known)][:most]
     solution = read(lab, lab.solution)
-    found = _at_once(_Work(lab, solution, names), mutants, jobs, say)
-    refusals = dict(found.refusals)
-    started, of_children = time.process_time(), 0.0
-    with ForkServer() as server:
+    with OnDemandServer() as server:
+        found = _at_once(_Work(lab, solution, names), mutants, jobs, server, say)
+        refusals = dict(found.refusals)
+        started, of_children = time.process_time(), 0.0
         for mutant in mutants:
             if mutant.id in refusals or mutant.id in reasons:
                 continue
@@ -114,12 +115,12 @@ class _Found:
     cpu_s: float
 
 
-def _at_once(work: _Work, mutants: list[Mutant], jobs: int, say: Say) -> _Found:
+def _at_once(work: _Work, mutants: list[Mutant], jobs: int, server: OnDemandServer, say: Say) -> _Found:
     submissions = [(one.id, one.files) for one in mutants]
     # Every nth mutant: neighbours cost about the same, so the slices end at about the same time.
     slices = [one for one in (submissions[first::jobs] for first in range(jobs)) if one]
     if len(slices) <= 1:
-        return _slice(work, submissions, say)
+        return _slice(work, submissions, server, say)
     number, others = work.lab.id, (work.solution, work.names)
     with ProcessPoolExecutor(len(slices), mp_context=get_context("spawn")) as pool:
         parts = list(pool.map(_slice_elsewhere, [number] * len(slices), [others] * len(slices), slices))
@@ -130,14 +131,14 @@ def _at_once(work: _Work, mutants: list[Mutant], jobs: int, say: Say) -> _Found:
 
 def _slice_elsewhere(number: str, others: tuple[Files, bool], submissions: list[tuple[str, Files]]) -> _Found:
     """A part of the mutants, in a process of its own."""
-    return _slice(_Work(find(number), *others), submissions, lambda _: None)
+    with OnDemandServer() as server:
+        return _slice(_Work(find(number), *others), submissions, server, lambda _: None)
 
 
-def _slice(work: _Work, submissions: list[tuple[str, Files]], say: Say) -> _Found:
+def _slice(work: _Work, submissions: list[tuple[str, Files]], server: OnDemandServer, say: Say) -> _Found:
     started = time.process_time()
-    with ForkServer() as server:
-        bench = Bench(work.lab, server, names=work.names)
-        verdicts = bench.verdicts(work.solution, submissions, work.lab.seeds[0], say)
+    bench = Bench(work.lab, server, names=work.names)
+    verdicts = bench.verdicts(work.solution, submissions, work.lab.seeds[0], say)
     refusals = {name: one.refusal for name, one in verdicts.items() if one.refusal is not None}
     names = {name: one.named for name, one in verdicts.items() if one.named is not None}
     return _Found(refusals, names, time.process_time() - started + sum(one.child_cpu_s for one in verdicts.values()))

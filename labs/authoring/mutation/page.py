@@ -6,13 +6,15 @@ from collections.abc import Iterable
 
 from labs.authoring.mutation.catalogue import all_operators
 from labs.authoring.mutation.hunks import OPERATOR, SENTENCE
-from labs.authoring.mutation.record import Record, read_record
+from labs.authoring.mutation.record import Record, read_record, why_not_current
 from labs.grading.catalog import Lab
 
 
 def mutation_page(labs: Iterable[Lab]) -> str:
     """The page in Markdown: how many mutants each lab has, what became of them, and the catalogue of operators."""
-    rows = [(lab, read_record(lab)) for lab in labs]
+    records = {lab: read_record(lab) for lab in labs}
+    rows = [(lab, record) for lab, record in records.items() if record is not None]
+    untested = [lab.id for lab, record in records.items() if record is None]
     lines = [
         "# Mutants",
         "",
@@ -24,8 +26,9 @@ def mutation_page(labs: Iterable[Lab]) -> str:
         "| Lab | Mutants | Refused by structural checks | Refused by outcome checks | Equivalent | Holes | Date |",
         "|---|---:|---:|---:|---:|---:|---|",
         *(_row(lab, record) for lab, record in rows),
-        _total([record for _, record in rows if record is not None]),
+        _total([record for _, record in rows]),
         "",
+        *([f"Not tested with mutants yet: {', '.join(untested)}.", ""] if untested else []),
         "Structural checks compare the submission with a reference and test what must hold of any fix; outcome checks",
         "train it. Where outcome checks did not run, the column says so, and mutants that only training would refuse",
         "count as holes.",
@@ -43,14 +46,13 @@ def mutation_page(labs: Iterable[Lab]) -> str:
     return "\n".join(lines)
 
 
-def _row(lab: Lab, record: Record | None) -> str:
-    if record is None:
-        return f"| {lab.id} {lab.title} | not tested yet | | | | | |"
+def _row(lab: Lab, record: Record) -> str:
     counts = record.counts
+    since = "" if why_not_current(lab) is None else ", changed since"
     by_outcome = counts.refused_outcome if record.outcomes else "not run"
     return (
         f"| {lab.id} {lab.title} | {counts.mutants} | {counts.refused_structural} | {by_outcome} "
-        f"| {counts.equivalent} | {counts.holes} | {record.date} |"
+        f"| {counts.equivalent} | {counts.holes} | {record.date}{since} |"
     )
 
 

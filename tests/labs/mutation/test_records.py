@@ -95,7 +95,7 @@ def test_a_record_is_true_until_a_file_that_decides_changes(lab: Lab) -> None:
 
 def test_the_page_shows_each_lab_and_the_catalogue(lab: Lab) -> None:
     page = mutation_page([lab])
-    assert "| 03 The arm that overshoots | not tested yet |" in page
+    assert "Not tested with mutants yet: 03." in page
     record = recorded(lab)
     page = mutation_page([lab])
     assert f"| 03 The arm that overshoots | 4 | 1 | 1 | 1 | 1 | {record.date} |" in page
@@ -103,3 +103,6 @@ def test_the_page_shows_each_lab_and_the_catalogue(lab: Lab) -> None:
     assert "| `drop_detach` | `detach()` is left out. |" in page
     write_record(lab, make_record(lab, MUTANTS[:1], seed=7, outcomes=False, cpu_s=1))
     assert f"| 1 | 1 | not run | 0 | 0 | {record.date} |" in mutation_page([lab])
+    checks = lab.folder / "checks.py"
+    checks.write_text(checks.read_text() + "\n\nADDED = 1\n")
+    assert f"| 0 | {record.date}, changed since |" in mutation_page([lab])
