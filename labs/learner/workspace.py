@@ -48,7 +48,7 @@ class Workspace:
 
     def attempt(self, lab: Lab) -> Path:
         """The folder of the learner's copy of one lab, started or not."""
-        return self.root / lab.name
+        return _folder_in(self.root, lab)
 
     def is_started(self, lab: Lab) -> bool:
         """Whether the learner has every editable file of the lab."""
@@ -71,7 +71,7 @@ class Workspace:
 
     def starter(self, lab: Lab) -> Path:
         """The folder with the files as this learner received them; the shipped ones if those were not kept."""
-        kept = self.state / "started" / lab.name
+        kept = _folder_in(self.state / "started", lab)
         return kept if all((kept / name).is_file() for name in lab.editable) else lab.folder
 
     def start(self, lab: Lab) -> bool:
@@ -133,7 +133,7 @@ class Workspace:
 
     def _keep_starter(self, lab: Lab) -> None:
         """Keep the files as they are copied now, so that a later upgrade of the labs does not change `lab diff`."""
-        fresh, kept = self._stage(lab), self.state / "started" / lab.name
+        fresh, kept = self._stage(lab), _folder_in(self.state / "started", lab)
         kept.parent.mkdir(exist_ok=True)
         if kept.exists():
             kept.rename(fresh.with_name(f"{fresh.name}-old"))  # swept by the next command
@@ -146,11 +146,17 @@ class Workspace:
 
     def _free_place(self, lab: Lab, now: datetime) -> Path:
         stamp = now.strftime("%Y-%m-%dT%H-%M-%S")
-        place, number = self.state / "attempts" / lab.name / stamp, 1
+        place, number = _folder_in(self.state / "attempts", lab) / stamp, 1
         while place.exists():
             number += 1
             place = place.with_name(f"{stamp}-{number}")
         return place
+
+
+def _folder_in(parent: Path, lab: Lab) -> Path:
+    """The lab's folder in `parent`, existing or not; one that an older release named otherwise keeps its name."""
+    known = [parent / name for name in (lab.name, *lab.former_names)]
+    return next((folder for folder in known if folder.is_dir()), known[0])
 
 
 def resolve(explicit: Path | None = None, start: Path | None = None) -> Workspace:

@@ -6,9 +6,11 @@ import shutil
 import signal
 import sys
 import textwrap
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from child_processes import run
 from labs.grading.catalog import Lab
@@ -49,6 +51,18 @@ def test_reset_keeps_every_attempt_whole(workspace: Workspace, lab: Lab) -> None
     assert [(folder / "policy.py").read_text() for folder in kept] == [f"attempt = {n}\n" for n in range(3)]
     assert all((folder / "notes.txt").read_text() == "mine" for folder in kept)
     assert (workspace.attempt(lab) / "policy.py").read_bytes() == (lab.folder / "policy.py").read_bytes()
+
+
+def test_an_attempt_keeps_its_folder_where_a_release_renames_the_lab(workspace: Workspace, lab: Lab) -> None:
+    workspace.start(lab)
+    (workspace.attempt(lab) / "policy.py").write_text("mine = 1\n")
+    kept = workspace.reset(lab)
+    (workspace.attempt(lab) / "policy.py").write_text("mine = 2\n")
+    renamed = replace(lab, slug="another", former_slugs=(lab.slug,))
+    assert workspace.is_started(renamed)
+    assert (workspace.attempt(renamed) / "policy.py").read_text() == "mine = 2\n"
+    assert workspace.starter(renamed) == workspace.starter(lab)
+    assert workspace.reset(renamed, datetime(2030, 1, 1, tzinfo=UTC)).parent == kept.parent
 
 
 def test_reset_of_a_lab_not_started_says_what_to_do(workspace: Workspace, lab: Lab) -> None:
