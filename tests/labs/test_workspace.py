@@ -59,6 +59,7 @@ def test_an_attempt_keeps_its_folder_where_a_release_renames_the_lab(workspace: 
     kept = workspace.reset(lab)
     (workspace.attempt(lab) / "policy.py").write_text("mine = 2\n")
     renamed = replace(lab, slug="another", former_slugs=(lab.slug,))
+    lab.folder.rename(renamed.folder)
     assert workspace.is_started(renamed)
     assert (workspace.attempt(renamed) / "policy.py").read_text() == "mine = 2\n"
     assert workspace.starter(renamed) == workspace.starter(lab)
