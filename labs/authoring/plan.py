@@ -23,17 +23,17 @@ class Task:
     why: str | None = None
 
 
-def plan(labs: Iterable[Lab], *, changed: bool, full: bool) -> list[Task]:
+def plan(labs: Iterable[Lab], *, changed: bool) -> list[Task]:
     """A task for each lab. With `changed`, a lab whose full verification holds is only read, not graded.
 
     Where debugkit alone changed, its rules run on the starter and the solution: grades do not depend on it, unless the
-    lab itself imports debugkit. A `full` verification is never partial, because its result is recorded.
+    lab itself imports debugkit.
     """
-    return [_task(lab, why_stale(lab), full) if changed else Task(lab, "all") for lab in labs]
+    return [_task(lab, why_stale(lab)) if changed else Task(lab, "all") for lab in labs]
 
 
-def _task(lab: Lab, stale: Stale | None, full: bool) -> Task:
+def _task(lab: Lab, stale: Stale | None) -> Task:
     if stale is None:
         return Task(lab, "files")
-    rules_alone = stale.changed == ("debugkit",) and not uses_debugkit(lab) and not full
+    rules_alone = stale.changed == ("debugkit",) and not uses_debugkit(lab)
     return Task(lab, "rules" if rules_alone else "all", stale.sentence)

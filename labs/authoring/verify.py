@@ -10,12 +10,13 @@ from typing import Any
 from labs.authoring import grading_rules
 from labs.authoring.bench import Bench
 from labs.authoring.grading_rules import Graded
+from labs.authoring.lesson_run import difference_from_lesson
 from labs.authoring.lint import lint
 from labs.authoring.mutation.record import FILE as MUTANTS
 from labs.authoring.plan import Scope
 from labs.authoring.stub import stub
 from labs.authoring.variants import Variant, alternatives, base_files, wrong_fixes
-from labs.authoring.verified import write_verified
+from labs.authoring.verified import renew, write_verified
 from labs.authoring.violation import Violation
 from labs.grading import diagnose, grade
 from labs.grading.catalog import Lab
@@ -89,6 +90,8 @@ def verify(
             result.violations += grading.refusals_by_chance(chance_seeds)
     if full and scope == "all" and result.ok:
         write_verified(lab, result.grades, result.margins, chance_seeds)
+    if full and scope == "rules" and result.ok:
+        renew(lab)
     return result
 
 
@@ -120,6 +123,16 @@ class _Grading:
         yield from grading_rules.judge_stub(stubbed)
         yield from grading_rules.judge_checks_can_fail(self.declared, [starter, *refused, stubbed])
         yield from self.violations_of_rules()
+        if self.full:
+            yield from self._shown_run()
+
+    def _shown_run(self) -> Iterator[Violation]:
+        """The lesson begins with the output of `lab run`, which must be what the starter prints."""
+        self.say("the run that the lesson shows")
+        found = difference_from_lesson(self.lab, self.launcher)
+        if found is not None:
+            what = f"docs/{self.lab.lesson}.md does not show what `lab run {self.lab.id}` prints"
+            yield Violation("lesson", f"{what}:\n{found}")
 
     def violations_of_rules(self) -> Iterator[Violation]:
         if not self.lab.rules:

@@ -51,7 +51,7 @@ def verify(
     labs = [find(number) for number in numbers or ()] or list(all_labs())
     with one_document(as_json) as emit, err.status("[quiet]reading the labs[/]", spinner_style="quiet") as status:
         results = []
-        tasks = plan(labs, changed=changed, full=full)
+        tasks = plan(labs, changed=changed)
         for result in run_tasks(
             tasks, full=full, jobs=jobs, chance_seeds=seeds, say=lambda step: status.update(f"[quiet]{escape(step)}[/]")
         ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import printed
+from labs.authoring import printed
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,23 @@ def test_a_measurement_may_differ_a_little(shown: str, measured: str) -> None:
     ],
 )
 def test_anything_else_must_be_equal(shown: str, measured: str) -> None:
+    assert not printed.same_line(shown, measured)
+
+
+@pytest.mark.parametrize(
+    ("shown", "measured", "same"),
+    [
+        ("  149   1.287", "  149   1.350", True),
+        ("  149   1.287", "  149   1.450", False),
+        ("  149   1.287", "  150   1.287", False),  # a step is a count
+        ("50 episodes: 72% success", "50 episodes: 80% success", True),
+        ("50 episodes: 72% success", "50 episodes: 90% success", False),
+        ("50 episodes: 72% success", "40 episodes: 72% success", False),
+    ],
+)
+def test_a_training_run_may_differ_more(shown: str, measured: str, same: bool) -> None:
+    tolerance = printed.Tolerance(relative=0.1, points=10)
+    assert printed.same_line(shown, measured, tolerance) is same
     assert not printed.same_line(shown, measured)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import printed
+from labs.authoring import printed
 
 ROOT = Path(__file__).resolve().parents[2]
 SNIPPETS = sorted((ROOT / "docs" / "snippets").glob("*.py"))

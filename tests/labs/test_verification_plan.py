@@ -19,12 +19,15 @@ from labs.authoring import plan as planning
 from labs.authoring import verified, verify_many
 from labs.authoring import verify as verification
 from labs.authoring.content_hash import Content
+from labs.authoring.lesson_run import difference_from_lesson
 from labs.authoring.plan import Task, plan
 from labs.authoring.variants import alternatives, wrong_fixes
 from labs.authoring.verified import write_verified
-from labs.grading import catalog
+from labs.authoring.verify_many import OnDemandServer
+from labs.grading import ForkServer, catalog
 from labs.grading.catalog import Lab
 from labs.grading.grades import Grade
+from labs.learner.lesson import lesson_file
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -49,6 +52,7 @@ def asked(lab: Lab, monkeypatch: pytest.MonkeyPatch, **how: Any) -> dict[str, Co
 
     monkeypatch.setattr(verification, "grade", grade)
     monkeypatch.setattr(verification, "diagnose", diagnose)
+    monkeypatch.setattr(verification, "difference_from_lesson", lambda *_: None)
     verification.verify(lab, None, **how)  # type: ignore[arg-type]
     return found
 
@@ -77,7 +81,7 @@ def test_a_smaller_scope_grades_nothing(
 
 def test_a_lab_is_graded_again_only_where_something_changed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def scope(**how: bool) -> tuple[str, str | None]:
-        (task,) = plan([lab], **{"changed": True, "full": False, **how})
+        (task,) = plan([lab], **{"changed": True, **how})
         return task.scope, task.why
 
     now = Content("a", "b", "c", "d")
@@ -91,9 +95,39 @@ def test_a_lab_is_graded_again_only_where_something_changed(lab: Lab, monkeypatc
         now = msgspec.structs.replace(Content("a", "b", "c", "d"), **{part: "new"})
         only = "rules" if part == "debugkit" else "all"
         assert scope() == (only, f"{sentence} changed since {date}")
-        assert scope(full=True)[0] == "all"
     monkeypatch.setattr(planning, "uses_debugkit", lambda _: True)
     assert scope()[0] == "all"
+
+
+def test_where_debugkit_alone_changed_the_record_holds_again_after_its_rules_ran(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed() -> tuple[str, ...] | None:
+        stale = verified.why_stale(lab)
+        return None if stale is None else stale.changed
+
+    monkeypatch.setattr(verified, "content_of", lambda _: Content("a", "b", "c", "d"))
+    write_verified(lab, grades=12, margins={"test_reaches": 4.5}, chance_seeds=200)
+    monkeypatch.setattr(verified, "content_of", lambda _: Content("a", "b", "c", "new"))
+    for options, after in (({}, ("debugkit",)), ({"full": True}, None)):
+        assert changed() == ("debugkit",)
+        assert verification.verify(lab, OnDemandServer(), scope="rules", **options).ok
+        assert changed() == after
+    record = json.loads((lab.solution / "verified.json").read_text())
+    assert (record["grades"], record["margins"], record["chance_seeds"]) == (12, {"test_reaches": 4.5}, 200)
+
+
+@pytest.mark.slow
+def test_a_lesson_begins_with_what_the_run_prints(lab: Lab) -> None:
+    lesson = lesson_file(lab)
+    with ForkServer() as server:
+        assert difference_from_lesson(lab, server) is None
+        lesson.write_text(lesson.read_text().replace("there, back [-1.108", "there, back [-1.308"))
+        found = difference_from_lesson(lab, server)
+        assert found is not None
+        assert found.startswith("shown:   there, back [-1.308")
+        lesson.write_text(lesson.read_text().replace("lab run 03", "nothing"))
+        assert difference_from_lesson(lab, server) is None
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import debugkit
-import printed
+from labs.authoring import printed
 
 MODULES = [
     found.name for found in pkgutil.walk_packages(debugkit.__path__, "debugkit.") if "__main__" not in found.name

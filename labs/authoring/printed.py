@@ -1,4 +1,4 @@
-"""Compares what a page shows with what its snippet prints, on a processor that may round differently.
+"""Compares what a page shows with what its code prints, on a processor that may round differently.
 
 Text must be equal. So must a number without a decimal point or an exponent: it is a count, a shape or a line. Any other
 number is a measurement, and may differ by one unit of its last shown digit (a value half-way between two digits is
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 RELATIVE = 1e-3
 """Measured on x86: no snippet differs by more than 1e-4 between scalar code, AVX2 and AVX-512."""
@@ -16,13 +17,24 @@ RELATIVE = 1e-3
 _NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w|\.\d)")
 
 
-def difference(shown: str, printed: str) -> str | None:
+@dataclass(frozen=True)
+class Tolerance:
+    """How much a measurement may differ: by a share of itself, and a rate in whole percent by so many points."""
+
+    relative: float = RELATIVE
+    points: int = 0
+
+
+STRICT = Tolerance()
+
+
+def difference(shown: str, printed: str, tolerance: Tolerance = STRICT) -> str | None:
     """The first line of `shown` that is not in its place in `printed`; None if all of them are there, together."""
     wanted, lines = shown.strip("\n").splitlines(), printed.splitlines()
     best: tuple[int, str] = (-1, "nothing was printed")
     for start in range(len(lines)):
         found = lines[start : start + len(wanted)]
-        agree = _agreeing(wanted, found)
+        agree = _agreeing(wanted, found, tolerance)
         if agree == len(wanted):
             return None
         if agree > best[0]:
@@ -31,10 +43,13 @@ def difference(shown: str, printed: str) -> str | None:
     return best[1]
 
 
-def same_line(shown: str, printed: str) -> bool:
+def same_line(shown: str, printed: str, tolerance: Tolerance = STRICT) -> bool:
     """Whether two lines are equal but for measurements, each of which is within the tolerance."""
     numbers, others = _NUMBER.findall(shown), _NUMBER.findall(printed)
-    if len(numbers) != len(others) or not all(map(close, numbers, others)):
+    if len(numbers) != len(others):
+        return False
+    rates = [shown[found.end() :].startswith("%") for found in _NUMBER.finditer(shown)]
+    if not all(close(*pair, tolerance, rate=rate) for *pair, rate in zip(numbers, others, rates, strict=True)):
         return False
     texts, between = _NUMBER.split(shown), _NUMBER.split(printed)
     if list(map(len, numbers)) != list(map(len, others)):  # a digit more moves what is aligned beside it
@@ -42,22 +57,24 @@ def same_line(shown: str, printed: str) -> bool:
     return texts == between
 
 
-def close(shown: str, printed: str) -> bool:
-    """Whether two numbers are equal within the tolerance."""
+def close(shown: str, printed: str, tolerance: Tolerance = STRICT, *, rate: bool = False) -> bool:
+    """Whether two numbers are equal within the tolerance; a `rate` is followed by a percent sign."""
     if shown == printed:
         return True
+    if rate and not _is_measured(shown) and not _is_measured(printed):
+        return abs(_value(shown) - _value(printed)) <= tolerance.points
     if not _is_measured(shown) or not _is_measured(printed):
         return False
     wanted, found = _value(shown), _value(printed)
     if (wanted == 0) != (found == 0):
         return False  # a page that shows 0 says that there is nothing, at any scale
-    return abs(wanted - found) <= max(_last_digit(shown), RELATIVE * abs(wanted)) * (1 + 1e-9)
+    return abs(wanted - found) <= max(_last_digit(shown), tolerance.relative * abs(wanted)) * (1 + 1e-9)
 
 
-def _agreeing(wanted: list[str], found: list[str]) -> int:
+def _agreeing(wanted: list[str], found: list[str], tolerance: Tolerance) -> int:
     """How many lines agree before the first that does not."""
     for count, (line, other) in enumerate(zip(wanted, found, strict=False)):
-        if not same_line(line.rstrip(), other.rstrip()):
+        if not same_line(line.rstrip(), other.rstrip(), tolerance):
             return count
     return min(len(wanted), len(found))
 
