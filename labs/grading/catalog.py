@@ -85,18 +85,11 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Topics of the course notes this lab's lesson teaches."""
     extras: tuple[str, ...] = ()
     """Optional dependencies it needs beyond `labs`, e.g. `frameworks`."""
-    former_slugs: tuple[str, ...] = ()
-    """Slugs of older releases: a learner's attempt may be in a folder of that name."""
 
     @property
     def name(self) -> str:
         """The folder's name, e.g. `lab03_silent_broadcast`."""
         return f"lab{self.id}_{self.slug}"
-
-    @property
-    def former_names(self) -> tuple[str, ...]:
-        """The folder's names in older releases."""
-        return tuple(f"lab{self.id}_{slug}" for slug in self.former_slugs)
 
     @property
     def folder(self) -> Path:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from labs.grading.catalog import Lab
 from labs.learner.atomic_file import flush_folder, write_atomically
+from labs.learner.former_names import names_of
 
 STATE = ".lab"
 DEFAULT = "workspace"
@@ -155,7 +156,7 @@ class Workspace:
 
 def _folder_in(parent: Path, lab: Lab) -> Path:
     """The lab's folder in `parent`, existing or not; one that an older release named otherwise keeps its name."""
-    known = [parent / name for name in (lab.name, *lab.former_names)]
+    known = [parent / name for name in names_of(lab)]
     return next((folder for folder in known if folder.is_dir()), known[0])
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from child_processes import run
 from labs.grading.catalog import Lab
+from labs.learner import former_names
 from labs.learner.diff import diff_from_starter
 from labs.learner.workspace import Workspace, WorkspaceError, make_workspace, resolve
 
@@ -53,12 +54,15 @@ def test_reset_keeps_every_attempt_whole(workspace: Workspace, lab: Lab) -> None
     assert (workspace.attempt(lab) / "policy.py").read_bytes() == (lab.folder / "policy.py").read_bytes()
 
 
-def test_an_attempt_keeps_its_folder_where_a_release_renames_the_lab(workspace: Workspace, lab: Lab) -> None:
+def test_an_attempt_keeps_its_folder_where_a_release_renames_the_lab(
+    workspace: Workspace, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace.start(lab)
     (workspace.attempt(lab) / "policy.py").write_text("mine = 1\n")
     kept = workspace.reset(lab)
     (workspace.attempt(lab) / "policy.py").write_text("mine = 2\n")
-    renamed = replace(lab, slug="another", former_slugs=(lab.slug,))
+    renamed = replace(lab, slug="another")
+    monkeypatch.setitem(former_names.FORMER_NAMES, lab.id, (lab.name,))
     lab.folder.rename(renamed.folder)
     assert workspace.is_started(renamed)
     assert (workspace.attempt(renamed) / "policy.py").read_text() == "mine = 2\n"
