@@ -77,13 +77,18 @@ def _measurements(check: CheckResult) -> list[FeedbackStep]:
     measured, expected = _told_apart(check.measured, check.expected)
     in_words_only = any(_is_array(value) for value in (check.measured, check.expected)) or measured == expected
     if in_words_only and check.message:
-        return [FeedbackStep("Measured", check.message, "problem")]
+        return [FeedbackStep("Measured", _sentence(check.message), "problem")]
     words = check.message
     usual = re.fullmatch(_USUAL_WORDS.format(re.escape(measured), re.escape(expected)), words, re.IGNORECASE)
     if usual is not None:
         measured, expected, words = f"{measured} ({usual[1]})", f"{expected}{usual[2] or ''}", ""
     steps = [FeedbackStep("Measured", measured, "problem"), FeedbackStep("Expected", expected, "expected")]
-    return [*steps, FeedbackStep("Details", words)] if words else steps
+    return [*steps, FeedbackStep("Details", _sentence(words))] if words else steps
+
+
+def _sentence(words: str) -> str:
+    """With a capital letter, unless it may begin with a name from code."""
+    return f"{words[:1].upper()}{words[1:]}" if words.startswith(("the ", "after ", "in ", "with ")) else words
 
 
 _USUAL_WORDS = r"(.+(?<!: this)) is {0}(?:, not |; expected ){1}( \(off by \S+\))?\."
@@ -92,7 +97,13 @@ _USUAL_WORDS = r"(.+(?<!: this)) is {0}(?:, not |; expected ){1}( \(off by \S+\)
 
 def _is_array(value: Any) -> bool:
     """Whether it holds a tensor's numbers, which are hard to read: the message names the first that differs."""
-    return isinstance(value, list) and (len(value) > 4 or any(isinstance(item, list) for item in value))
+    if isinstance(value, dict):
+        return list(value) == _TENSOR or any(map(_is_array, value.values()))
+    return isinstance(value, list) and (len(value) > 4 or any(isinstance(item, list | dict) for item in value))
+
+
+_TENSOR = ["shape", "dtype", "first_values"]
+"""The keys of a tensor, as `grades.plain` summarises it."""
 
 
 def _told_apart(measured: Any, expected: Any) -> tuple[str, str]:
@@ -117,7 +128,7 @@ def _literal(value: Any, rounded: Callable[[float], str]) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_literal(item, rounded) for item in value)}]"
     if isinstance(value, dict):
-        if list(value) == ["shape", "dtype", "first_values"]:  # a tensor, as `grades.plain` summarises it
+        if list(value) == _TENSOR:
             first = _literal(value["first_values"], rounded)
             return f"{value['dtype']} tensor of shape {value['shape']}, first values {first}"
         return f"{{{', '.join(f'{key!r}: {_literal(item, rounded)}' for key, item in value.items())}}}"
