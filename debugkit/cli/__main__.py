@@ -1,0 +1,5 @@
+"""`python -m debugkit.cli`."""
+
+from debugkit.cli import main
+
+main()

@@ -1,0 +1,97 @@
+"""`debugkit check`, `run` and `replay`: examine a program and deliver the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from debugkit.cli.output import (
+    As,
+    FailOn,
+    Format,
+    Ignore,
+    Output,
+    Select,
+    Verbose,
+    codes,
+    deliver,
+    exit_code,
+    stdout_kept_for,
+    usage,
+)
+from debugkit.finding import Severity
+from debugkit.rule import UnknownCodeError
+
+
+def check(
+    target: Annotated[str, typer.Argument(help="`package.module:function` or `file.py:function`.")],
+    select: Select = None,
+    ignore: Ignore = None,
+    format: As = Format.TEXT,
+    output: Output = None,
+    baseline: Annotated[Path | None, typer.Option(help="An earlier JSON report: its findings are known.")] = None,
+    fail_on: FailOn = Severity.ERROR,
+    verbose: Verbose = False,
+) -> None:
+    """Examine what a function builds: it returns (model, batch), or a dict of debugkit.check()'s arguments."""
+    from debugkit.preflight import check as examine
+    from debugkit.setup import SetupError
+    from debugkit.target import TargetError, arguments_of
+
+    try:
+        with stdout_kept_for(format, output):
+            report = examine(**arguments_of(target), select=codes(select), ignore=codes(ignore), baseline=baseline)
+    except (TargetError, SetupError, UnknownCodeError, ValueError) as error:
+        usage(str(error))
+    deliver(report, format, output, verbose)
+    raise typer.Exit(exit_code(report, fail_on))
+
+
+def run(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="The training script, unmodified.", exists=True, dir_okay=False)],
+    select: Select = None,
+    ignore: Ignore = None,
+    format: As = Format.TEXT,
+    output: Output = None,
+    snapshots: Annotated[Path | None, typer.Option(help="The folder in which a failing step is saved.")] = None,
+    fail_on: FailOn = Severity.ERROR,
+    verbose: Verbose = False,
+) -> None:
+    """Run a training script under watch(): `debugkit run [OPTIONS] train.py ARGS…`.
+
+    A script that fails keeps its exit code; otherwise it is 1 if something was found.
+    """
+    from debugkit.script import watch_script
+
+    try:
+        with stdout_kept_for(format, output):
+            outcome = watch_script(
+                script, context.args, select=codes(select), ignore=codes(ignore), snapshot_dir=snapshots
+            )
+    except UnknownCodeError as error:
+        usage(str(error))
+    deliver(outcome.report, format, output, verbose)
+    raise typer.Exit(outcome.exit_code or exit_code(outcome.report, fail_on))
+
+
+def replay(
+    snapshot: Annotated[Path, typer.Argument(help="The folder that a snapshot was written to.")],
+    build: Annotated[str | None, typer.Option(help="`package.module:function` that returns the model.")] = None,
+    format: As = Format.TEXT,
+    output: Output = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run the step of a snapshot again and report where it goes wrong."""
+    from debugkit.replay import SnapshotError
+    from debugkit.replay import replay as run_again
+
+    try:
+        with stdout_kept_for(format, output):
+            report = run_again(snapshot, build)
+    except SnapshotError as error:
+        usage(str(error))
+    deliver(report, format, output, verbose)
+    raise typer.Exit(exit_code(report, Severity.ERROR))
