@@ -72,7 +72,7 @@ def _refuse(new: NewLab) -> None:
             f"{new.id} is not a lab number: it needs two digits, the first the chapter's, the second 1 to 9."
         )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", new.slug):
-        raise ScaffoldError(f"{new.slug} is not a slug: use lower-case letters, digits and _, and name the fault.")
+        raise ScaffoldError(f"{new.slug} is not a slug: use lower-case letters, digits and _; name the symptom.")
     if new.chapter not in CHAPTERS:
         raise ScaffoldError(f"There is no chapter {new.chapter}. There are: {', '.join(CHAPTERS)}.")
     if CHAPTERS[int(new.id[0])] != new.chapter:

@@ -68,7 +68,7 @@ def verify(
 @dev.command()
 def new(
     number: Annotated[str, typer.Argument(metavar="NN", help="Two digits; the first is the chapter's.")],
-    slug: Annotated[str, typer.Argument(metavar="SLUG", help="The fault's name, e.g. silent_broadcast.")],
+    slug: Annotated[str, typer.Argument(metavar="SLUG", help="The symptom in a few words, e.g. gripper_never_closes.")],
     chapter: Annotated[str, typer.Option(help="The chapter, e.g. shapes.")],
 ) -> None:
     """Create the files of a new lab. `lab dev verify` then lists what is still to be written."""

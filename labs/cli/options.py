@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 LabNumber = Annotated[
-    str, typer.Argument(metavar="NN", help="The lab, as 03, 3 or silent_broadcast.", show_default=False)
+    str, typer.Argument(metavar="NN", help="The lab, as 03, 3 or gripper_never_closes.", show_default=False)
 ]
 LabNumbers = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NN]...", help="The labs, as 03, 3 or silent_broadcast.", show_default=False),
+    typer.Argument(metavar="[NN]...", help="The labs, as 03, 3 or gripper_never_closes.", show_default=False),
 ]
 WorkspaceOption = Annotated[
     Path | None,

@@ -54,7 +54,7 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{2}$")]
     """Two digits; the tens digit is the chapter."""
     slug: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
-    """The fault's name; with the id it is the folder: `lab03_silent_broadcast`."""
+    """The fault's name; with the id it is the folder: `lab03_gripper_never_closes`."""
     title: str
     """The title in `lab list`. It describes the symptom, not the fault."""
     chapter: Chapter
@@ -88,7 +88,7 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def name(self) -> str:
-        """The folder's name, e.g. `lab03_silent_broadcast`."""
+        """The folder's name, e.g. `lab03_gripper_never_closes`."""
         return f"lab{self.id}_{self.slug}"
 
     @property
@@ -137,7 +137,7 @@ def all_labs() -> tuple[Lab, ...]:
 
 
 def find(number: str) -> Lab:
-    """The lab named by `3`, `03`, `lab03` or `silent_broadcast`. Raises UnknownLabError."""
+    """The lab named by `3`, `03`, `lab03` or `gripper_never_closes`. Raises UnknownLabError."""
     wanted = number.lower().removeprefix("lab")
     for lab in all_labs():
         if wanted in (lab.name, lab.slug, lab.name.removeprefix("lab")) or (
@@ -152,7 +152,7 @@ def find(number: str) -> Lab:
 
 
 def _nearest(wanted: str) -> Lab | None:
-    """The lab whose slug is similar to the given name, or contains it: `silent_broadcats`, `broadcast`."""
+    """The lab whose slug is similar to the given name, or contains it: `griper_never_closes`, `gripper`."""
     from difflib import get_close_matches  # imported only for a mistyped name
 
     slugs = {lab.slug: lab for lab in all_labs()}

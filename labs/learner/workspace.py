@@ -2,7 +2,7 @@
 
     workspace/
       .lab/                          progress.json, the lock, started/ (starters as copied), attempts/ (kept by reset)
-      lab03_silent_broadcast/        the learner's copy; the shipped starter is never edited
+      lab03_gripper_never_closes/        the learner's copy; the shipped starter is never edited
 
 Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that is killed
 leaves no incomplete lab. A lock lets two processes work in one workspace.

@@ -65,8 +65,8 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "no subject(learner)",
     ),
     "another lab imported": (
-        lambda root: _append(_lab(root) / "probe.py", "from labs.lab03_silent_broadcast import policy\n"),
-        "imports: probe.py imports labs.lab03_silent_broadcast; a lab may import",
+        lambda root: _append(_lab(root) / "probe.py", "from labs.lab03_gripper_never_closes import policy\n"),
+        "imports: probe.py imports labs.lab03_gripper_never_closes; a lab may import",
     ),
     "the command line imported": (
         lambda root: _append(_lab(root) / "policy.py", "import labs.cli.console\n"),
@@ -80,7 +80,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     "misspelt header": (
         lambda root: edit(_clamp(root), "refused_by", "refused"),
-        "variants: wrong_fixes/clamp.diff, line 1: expected `refused_by",
+        "variants: wrong_fixes/clamp.diff, line 1: expected one of `refused_by",
     ),
     "no such check": (
         lambda root: edit(_clamp(root), "test_equals_the_reference", "test_equals"),

@@ -116,7 +116,7 @@ def test_a_learner_who_installed_the_wheel_is_refused_and_passes_with_the_fix(in
     assert installed.run("lab", "init", str(home)).returncode == 0
     started = installed.run("lab", "start", "62", at=home)
     assert started.returncode == 0, started.stderr
-    mine = home / "lab62_validation_graph" / "policy.py"  # the quickest lab to grade in full
+    mine = home / "lab62_costly_exam" / "policy.py"  # the quickest lab to grade in full
     assert mine.is_file()
     refused = installed.run("lab", "grade", "62", at=home)
     assert refused.returncode == 1, refused.stdout + refused.stderr

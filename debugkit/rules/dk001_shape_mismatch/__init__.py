@@ -25,7 +25,7 @@ row DK006, image placeholders DK007.
 The hooks keep shapes and no tensors.
 
 ## Lesson
-[Lab 01](../../lessons/shapes/01_projector_width.md)
+[Lab 01](../../lessons/shapes/01_one_robot_only.md)
 """
 
 from __future__ import annotations

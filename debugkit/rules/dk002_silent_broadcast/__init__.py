@@ -27,7 +27,7 @@ Give both the same shape before the comparison: `prediction.squeeze(-1)` if the 
 Under `watch()`, only the first three steps are observed.
 
 ## Lesson
-[Lab 03](../../lessons/shapes/03_silent_broadcast.md)
+[Lab 03](../../lessons/shapes/03_gripper_never_closes.md)
 """
 
 from __future__ import annotations

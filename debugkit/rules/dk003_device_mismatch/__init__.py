@@ -30,7 +30,7 @@ Steps that run on the second device; scalars, which may stay on the CPU; tensors
 Without CUDA, the passes run in a child process on the simulated device, which computes no values.
 
 ## Lesson
-[Lab 04](../../lessons/shapes/04_stray_device.md)
+[Lab 04](../../lessons/shapes/04_stays_at_home.md)
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Scalars; tensors that each step creates again (caches, the last attention map); 
 The run on a second device is shared with DK003.
 
 ## Lesson
-[Lab 04](../../lessons/shapes/04_stray_device.md)
+[Lab 04](../../lessons/shapes/04_stays_at_home.md)
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Indices that fit; labels equal to the loss's `ignore_index`; targets given as pr
 On a GPU, each lookup in the observed step waits for the device.
 
 ## Lesson
-[Lab 02](../../lessons/shapes/02_token_out_of_range.md)
+[Lab 02](../../lessons/shapes/02_words_nobody_wrote.md)
 """
 
 from __future__ import annotations

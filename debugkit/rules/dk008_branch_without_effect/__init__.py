@@ -32,7 +32,7 @@ on purpose: `info`.
 A few more passes if a module is suspected.
 
 ## Lesson
-[Lab 05](../../lessons/shapes/05_skipped_skip.md)
+[Lab 05](../../lessons/shapes/05_blurry_vision.md)
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ for parameters without a gradient (unused, or of the other network of a GAN) and
 (`Declare(all_optimizers=False)`).
 
 ## Lesson
-[Lab 14](../../lessons/gradients/14_missing_from_optimizer.md)
+[Lab 14](../../lessons/gradients/14_no_difference.md)
 """
 
 from __future__ import annotations

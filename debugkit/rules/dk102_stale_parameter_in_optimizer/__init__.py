@@ -21,7 +21,7 @@ Parameters outside the model that train as well (a loss's temperature, a critic,
 or no parameter of the model is missing from the optimizers. With `Declare(all_optimizers=False)` the finding is `info`.
 
 ## Lesson
-[Lab 14](../../lessons/gradients/14_missing_from_optimizer.md)
+[Lab 14](../../lessons/gradients/14_no_difference.md)
 """
 
 from __future__ import annotations

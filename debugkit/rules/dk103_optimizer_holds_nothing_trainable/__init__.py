@@ -21,7 +21,7 @@ ones in the same optimizer, and several optimizers of which one trains (the netw
 turn). Under `watch()` an optimizer is judged at its own step.
 
 ## Lesson
-[Lab 14](../../lessons/gradients/14_missing_from_optimizer.md)
+[Lab 14](../../lessons/gradients/14_no_difference.md)
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ another one and share its groups (SAM, Lookahead). Under `watch()`, two optimize
 intended.
 
 ## Lesson
-[Lab 14](../../lessons/gradients/14_missing_from_optimizer.md)
+[Lab 14](../../lessons/gradients/14_no_difference.md)
 """
 
 from __future__ import annotations

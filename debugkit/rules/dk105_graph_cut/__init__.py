@@ -31,7 +31,7 @@ those that it reaches: a GAN's generator during the discriminator's step.
 A few more passes if the graph is cut.
 
 ## Lesson
-[Lab 12](../../lessons/gradients/12_cut_graph.md)
+[Lab 12](../../lessons/gradients/12_tower_never_moves.md)
 """
 
 from __future__ import annotations

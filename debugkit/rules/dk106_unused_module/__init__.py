@@ -28,7 +28,7 @@ the head of another embodiment). The same holds for the word embedding of a back
 Shares the passes of DK105.
 
 ## Lesson
-No lab of its own; [Lab 05](../../lessons/shapes/05_skipped_skip.md) has a branch that is never taken.
+No lab of its own; [Lab 05](../../lessons/shapes/05_blurry_vision.md) has a branch that is never taken.
 """
 
 from __future__ import annotations

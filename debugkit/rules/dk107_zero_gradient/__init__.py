@@ -32,7 +32,7 @@ If the loss is 0 or not finite, the rule is not examined.
 Shared with DK109 to DK111. Three more passes if a gradient is zero.
 
 ## Lesson
-[Lab 13](../../lessons/gradients/13_first_layer_only.md)
+[Lab 13](../../lessons/gradients/13_unmissed_layers.md)
 """
 
 from __future__ import annotations

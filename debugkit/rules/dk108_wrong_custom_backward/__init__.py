@@ -36,7 +36,7 @@ Function that computes in float32 internally is tested for large differences onl
 If there is a custom Function, also some thousand calls of it with a few numbers each.
 
 ## Lesson
-[Lab 18](../../lessons/gradients/18_wrong_backward.md)
+[Lab 18](../../lessons/gradients/18_almost_the_same.md)
 """
 
 from __future__ import annotations

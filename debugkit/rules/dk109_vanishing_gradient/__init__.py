@@ -25,7 +25,7 @@ gates near zero, which affect all layers behind them equally.
 Shares the passes of DK107.
 
 ## Lesson
-[Lab 16](../../lessons/gradients/16_vanishing_head.md)
+[Lab 16](../../lessons/gradients/16_one_answer.md)
 """
 
 from __future__ import annotations

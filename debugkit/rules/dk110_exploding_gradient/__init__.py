@@ -25,7 +25,7 @@ odd layer among equal ones, parallel experts, and layers that run more than once
 Shares the passes of DK107.
 
 ## Lesson
-No lab of its own; [Lab 16](../../lessons/gradients/16_vanishing_head.md) is its opposite.
+No lab of its own; [Lab 16](../../lessons/gradients/16_one_answer.md) is its opposite.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ in which nothing is frozen.
 One copy of the frozen tensors, for one step.
 
 ## Lesson
-[Lab 11](../../lessons/gradients/11_frozen_by_pattern.md)
+[Lab 11](../../lessons/gradients/11_stale_cache.md)
 """
 
 from __future__ import annotations

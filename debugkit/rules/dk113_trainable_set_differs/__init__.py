@@ -20,7 +20,7 @@ Nothing is declared (`Declare(trainable=("action_head.*", "*lora_*"))`). A tied 
 names is. Prefixes that wrappers (compile, DDP, FSDP) add to a name are ignored.
 
 ## Lesson
-[Lab 11](../../lessons/gradients/11_frozen_by_pattern.md)
+[Lab 11](../../lessons/gradients/11_stale_cache.md)
 """
 
 from __future__ import annotations

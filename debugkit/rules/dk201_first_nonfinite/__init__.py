@@ -33,7 +33,7 @@ Under `watch()`, one minimum and one maximum for each module output are kept on 
 reads them. If a value is not finite, the forward pass of that step runs again, operation by operation.
 
 ## Lesson
-[Lab 22](../../lessons/numerics/22_sqrt_at_zero.md)
+[Lab 22](../../lessons/numerics/22_restart_and_it_trains.md)
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Under `watch()`, one norm for each gradient, read with the one transfer of the s
 forward and backward of that step run again, node by node.
 
 ## Lesson
-[Lab 22](../../lessons/numerics/22_sqrt_at_zero.md)
+[Lab 22](../../lessons/numerics/22_restart_and_it_trains.md)
 """
 
 from __future__ import annotations

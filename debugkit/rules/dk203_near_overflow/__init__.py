@@ -29,7 +29,7 @@ is there from the start, or is on its way to Inf, which DK201 reports.
 A minimum, a maximum and a count for each tensor, kept on the device until the end of the step.
 
 ## Lesson
-[Lab 25](../../lessons/numerics/25_fp16_overflow.md)
+[Lab 25](../../lessons/numerics/25_fine_until_it_trains.md)
 """
 
 from __future__ import annotations

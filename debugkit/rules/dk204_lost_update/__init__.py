@@ -32,7 +32,7 @@ Under `watch()`, three steps in a row must show it; under `check()`, the one obs
 Under `watch()`, a sample of each 16-bit weight is compared before and after each step.
 
 ## Lesson
-No lab of its own; [Lab 28](../../lessons/numerics/28_fp16_underflow.md) is about gradients that are lost similarly.
+No lab of its own; [Lab 28](../../lessons/numerics/28_half_the_memory.md) is about gradients that are lost similarly.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ norm, a longer warm-up, or a lower learning rate.
 One norm for each gradient and step, read at the end of the step.
 
 ## Lesson
-No lab of its own; [Lab 17](../../lessons/gradients/17_clip_before_unscale.md) is about clipping.
+No lab of its own; [Lab 17](../../lessons/gradients/17_on_the_spot.md) is about clipping.
 """
 
 from __future__ import annotations

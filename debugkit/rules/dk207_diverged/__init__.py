@@ -24,7 +24,7 @@ losses.
 The argument of `backward()` is read with the one transfer of the step.
 
 ## Lesson
-No lab of its own; [Lab 22](../../lessons/numerics/22_sqrt_at_zero.md) has a loss that turns NaN.
+No lab of its own; [Lab 22](../../lessons/numerics/22_restart_and_it_trains.md) has a loss that turns NaN.
 """
 
 from __future__ import annotations

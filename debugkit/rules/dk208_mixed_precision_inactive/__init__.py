@@ -29,7 +29,7 @@ for the Inf that no scale removes (DK201, DK202). If it often skips, use a lower
 A hook on each linear layer and convolution, which reads no values.
 
 ## Lesson
-No lab of its own; [Lab 17](../../lessons/gradients/17_clip_before_unscale.md) trains with a scaler.
+No lab of its own; [Lab 17](../../lessons/gradients/17_on_the_spot.md) trains with a scaler.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ needs no scale.
 Two counts for each float16 gradient. `check()` repeats the step with a scaled loss only if a parameter is float16.
 
 ## Lesson
-[Lab 28](../../lessons/numerics/28_fp16_underflow.md)
+[Lab 28](../../lessons/numerics/28_half_the_memory.md)
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ prefixes have no targets and are not compared.
 Two more passes measure the floor; all rules that need it share them.
 
 ## Lesson
-No lab of its own; [Lab 45](../../lessons/actions/45_future_leak.md) has the same fault in time instead of text.
+No lab of its own; [Lab 45](../../lessons/actions/45_too_good_to_be_true.md) has the same fault in time instead of text.
 """
 
 from __future__ import annotations

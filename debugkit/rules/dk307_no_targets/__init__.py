@@ -22,7 +22,7 @@ class in many samples is `info`, because rare classes produce such batches. Igno
 (-100, -1).
 
 ## Lesson
-[Lab 32](../../lessons/data/32_padded_labels.md)
+[Lab 32](../../lessons/data/32_likes_company.md)
 """
 
 from __future__ import annotations

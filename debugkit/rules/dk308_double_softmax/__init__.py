@@ -23,7 +23,7 @@ class, metrics without a gradient, and a sigmoid whose output is scaled or shift
 Under `watch()`, only the first three steps are observed.
 
 ## Lesson
-[Lab 23](../../lessons/numerics/23_log_of_softmax.md)
+[Lab 23](../../lessons/numerics/23_too_sure.md)
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ because some policies repeat the last action on purpose.
 Shared with DK303 and DK315. The passes for padded actions run only if the batch has padded action steps.
 
 ## Lesson
-[Lab 42](../../lessons/actions/42_padded_steps.md)
+[Lab 42](../../lessons/actions/42_best_where_it_matters.md)
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Texts, more than 64 classes, and fewer than 128 samples are not examined.
 Up to 512 samples of the loader are read and fitted in closed form.
 
 ## Lesson
-No lab of its own; [Lab 55](../../lessons/loop/55_cannot_overfit.md) covers other causes of a high loss.
+No lab of its own; [Lab 55](../../lessons/loop/55_sixteen_too_many.md) covers other causes of a high loss.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ label that is masked out), the finding is `info`.
 The batch and up to 32 batches of each loader are read. One forward pass if something is found.
 
 ## Lesson
-No lab of its own; [Lab 21](../../lessons/numerics/21_constant_joint.md) creates such a value during normalisation.
+No lab of its own; [Lab 21](../../lessons/numerics/21_new_wrist.md) creates such a value during normalisation.
 """
 
 from __future__ import annotations

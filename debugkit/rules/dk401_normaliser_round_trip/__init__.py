@@ -26,7 +26,7 @@ every submodule and on the objects that it holds; declare others with
 Only the two functions are called, on one tensor of the batch.
 
 ## Lesson
-[Lab 41](../../lessons/actions/41_unnormalise.md)
+[Lab 41](../../lessons/actions/41_hovers_beside.md)
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ accepted. BatchNorm's running statistics, learnt parameters, and statistics that
 compared with data, and neither are normalisers that saw fewer than 16 rows.
 
 ## Lesson
-[Lab 21](../../lessons/numerics/21_constant_joint.md)
+[Lab 21](../../lessons/numerics/21_new_wrist.md)
 """
 
 from __future__ import annotations

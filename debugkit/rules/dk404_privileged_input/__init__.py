@@ -25,7 +25,7 @@ declare others, whole (`future=("next_image",)`) or from a time step on (`future
 The number is for one changed entry; each further entry adds one inference.
 
 ## Lesson
-[Lab 45](../../lessons/actions/45_future_leak.md)
+[Lab 45](../../lessons/actions/45_too_good_to_be_true.md)
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ not examined. Pairs are found by name, or declared with `Declare(action_tokens=(
 Only the two functions are called, on a grid of values.
 
 ## Lesson
-[Lab 34](../../lessons/data/34_action_token_round_trip.md)
+[Lab 34](../../lessons/data/34_drifts_to_one_corner.md)
 """
 
 from __future__ import annotations

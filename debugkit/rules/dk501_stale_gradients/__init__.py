@@ -24,7 +24,7 @@ Call `optimizer.zero_grad()` once for each `step()`: right after it, or before t
 Under `watch()`, a small hook on three parameters of each optimizer.
 
 ## Lesson
-[Lab 51](../../lessons/loop/51_stale_gradients.md)
+[Lab 51](../../lessons/loop/51_second_phase.md)
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ parameters.
 - Fewer than eight calls of `backward()`.
 
 ## Lesson
-[Lab 51](../../lessons/loop/51_stale_gradients.md)
+[Lab 51](../../lessons/loop/51_second_phase.md)
 """
 
 from __future__ import annotations

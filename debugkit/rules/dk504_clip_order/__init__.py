@@ -23,7 +23,7 @@ Call `backward()`, then `scaler.unscale_(optimizer)` if there is a scaler, then 
 - A disabled scaler; parameters of models that are not watched.
 
 ## Lesson
-[Lab 51](../../lessons/loop/51_stale_gradients.md)
+[Lab 51](../../lessons/loop/51_second_phase.md)
 """
 
 from __future__ import annotations

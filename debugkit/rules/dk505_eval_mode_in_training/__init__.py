@@ -22,7 +22,7 @@ Call `model.train()` at the start of each epoch. In evaluation, restore the prev
 - The model is back in train mode after fewer steps.
 
 ## Lesson
-[Lab 52](../../lessons/loop/52_evaluation_mode.md)
+[Lab 52](../../lessons/loop/52_cannot_hold_still.md)
 """
 
 from __future__ import annotations

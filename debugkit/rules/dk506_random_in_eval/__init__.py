@@ -27,7 +27,7 @@ is wrong here, or classifier-free guidance that drops its condition in the train
 The pass is slower than usual, because each operation is inspected.
 
 ## Lesson
-[Lab 52](../../lessons/loop/52_evaluation_mode.md)
+[Lab 52](../../lessons/loop/52_cannot_hold_still.md)
 """
 
 from __future__ import annotations

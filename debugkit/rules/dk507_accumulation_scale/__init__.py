@@ -28,7 +28,7 @@ Only where an accumulation is declared: a forward and a backward pass of the who
 micro-batches.
 
 ## Lesson
-[Lab 53](../../lessons/loop/53_accumulation.md)
+[Lab 53](../../lessons/loop/53_same_frames.md)
 """
 
 from __future__ import annotations

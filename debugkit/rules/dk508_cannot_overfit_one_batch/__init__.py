@@ -27,7 +27,7 @@ These are 72 steps on a sixth of the batch. The rule is skipped if other measure
 it alone to run it.
 
 ## Lesson
-[Lab 55](../../lessons/loop/55_cannot_overfit.md)
+[Lab 55](../../lessons/loop/55_sixteen_too_many.md)
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Try several learning rates, a factor of three apart, for a hundred steps each.
 A rate of 0 is found without a pass. If the trial shows a problem, the other rate is tried too, at the same cost again.
 
 ## Lesson
-[Lab 55](../../lessons/loop/55_cannot_overfit.md)
+[Lab 55](../../lessons/loop/55_sixteen_too_many.md)
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ are kept on purpose (`retain_graph`, truncated backpropagation through time), as
 One weak reference per loss. The variable that holds the graphs is searched for only once.
 
 ## Lesson
-[Lab 61](../../lessons/memory/61_summed_losses.md)
+[Lab 61](../../lessons/memory/61_a_little_more.md)
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ a trainable parameter (a frozen teacher, an EMA copy); saliency maps and adversa
 Hooks on the model and its submodules.
 
 ## Lesson
-[Lab 62](../../lessons/memory/62_validation_graph.md)
+[Lab 62](../../lessons/memory/62_costly_exam.md)
 """
 
 from __future__ import annotations

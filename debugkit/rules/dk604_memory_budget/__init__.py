@@ -27,7 +27,7 @@ therefore a `warning`; it is an `error` if the memory that does not depend on th
 Two steps on fake tensors. If the code reads values (`.item()`), two real steps instead.
 
 ## Lesson
-[Lab 63](../../lessons/memory/63_memory_budget.md)
+[Lab 63](../../lessons/memory/63_not_one_frame.md)
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ If no generator is found in the data set, the finding is a `warning`, because a 
 Starts two workers twice and reads one sample sixteen times. The model is not run.
 
 ## Lesson
-[Lab 71](../../lessons/reproducibility/71_worker_randomness.md)
+[Lab 71](../../lessons/reproducibility/71_endless_stream.md)
 """
 
 from __future__ import annotations

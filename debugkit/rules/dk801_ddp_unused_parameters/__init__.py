@@ -27,7 +27,7 @@ One hook per parameter, which records that a gradient arrived. `check()` runs th
 single rank can run it.
 
 ## Lesson
-[Lab 81](../../lessons/distributed/81_missing_image_hang.md)
+[Lab 81](../../lessons/distributed/81_one_waits.md)
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ first steps and in every seventh step after that. No collective is called, and n
 to three seconds at the end of the loop.
 
 ## Lesson
-No lab of its own; in [Lab 81](../../lessons/distributed/81_missing_image_hang.md) the ranks diverge for one step before
+No lab of its own; in [Lab 81](../../lessons/distributed/81_one_waits.md) the ranks diverge for one step before
 the run hangs.
 """
 

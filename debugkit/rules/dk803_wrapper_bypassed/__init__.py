@@ -27,7 +27,7 @@ Call the wrapper: `loss = ddp(**batch).loss`. Move code that needs a method of t
 Hooks on the wrapper, on the wrapped module and on its direct children.
 
 ## Lesson
-No lab of its own; [Lab 81](../../lessons/distributed/81_missing_image_hang.md) is about another fault with the wrapper.
+No lab of its own; [Lab 81](../../lessons/distributed/81_one_waits.md) is about another fault with the wrapper.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ A value that the main config sets over the chosen group is an `info`, because ma
 The configuration is composed once more, which takes a few milliseconds.
 
 ## Lesson
-[Lab 93](../../lessons/frameworks/93_hydra_merge_order.md)
+[Lab 93](../../lessons/frameworks/93_sixty_four.md)
 """
 
 from __future__ import annotations

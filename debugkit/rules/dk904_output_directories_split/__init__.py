@@ -26,7 +26,7 @@ against the folder from which the program was started.
 Paths that are found only by the name of a config key are an `info`; declared ones are a `warning`.
 
 ## Lesson
-[Lab 95](../../lessons/frameworks/95_hydra_output_dirs.md)
+[Lab 95](../../lessons/frameworks/95_run_1_as_run_2.md)
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ detaches it.
 Under `check()`, in the observed step: pass `loss_fn=lambda module, batch: module.training_step(batch, 0)`.
 
 ## Lesson
-No lab of its own; [Lab 91](../../lessons/frameworks/91_lightning_stray_tensor.md) is about the same hidden loop.
+No lab of its own; [Lab 91](../../lessons/frameworks/91_green_at_home.md) is about the same hidden loop.
 """
 
 from __future__ import annotations
