@@ -28,7 +28,7 @@ PROSE = {"check": ("title", "property", "instrument"), "wrong_fix": ("says",)}
 
 _PACKAGE = PACKAGE
 _LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", Path(debugkit.__file__).parent
-_AFTER_THE_VERDICT = ("feedback.py", "documents.py")  # of the grader: how a grade is shown
+_AFTER_THE_VERDICT = ("feedback.py", "comparison.py", "documents.py")  # of the grader: how a grade is shown
 _NOT_GRADED = ("lab.toml", "figures.py")  # lab.toml counts by its fields
 
 

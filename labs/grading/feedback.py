@@ -5,17 +5,14 @@ The steps are data. `labs.cli.show_grade` prints them, and nothing else does.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from labs.grading.catalog import Lab
+from labs.grading.comparison import compare
 from labs.grading.grades import CheckResult, Grade
-from labs.grading.submission_text import shorten
 
 Role = Literal["text", "requirement", "problem", "expected", "note", "command"]
-_LONGEST_VALUE = 300
 
 
 @dataclass(frozen=True)
@@ -73,63 +70,8 @@ def _instrument(failed: CheckResult, lab: Lab) -> list[FeedbackStep]:
 
 
 def _measurements(check: CheckResult) -> list[FeedbackStep]:
-    """What was measured and what was expected, and the message if it says more than the two values."""
-    measured, expected = _told_apart(check.measured, check.expected)
-    in_words_only = any(_is_array(value) for value in (check.measured, check.expected)) or measured == expected
-    if in_words_only and check.message:
-        return [FeedbackStep("Measured", _sentence(check.message), "problem")]
-    words = check.message
-    usual = re.fullmatch(_USUAL_WORDS.format(re.escape(measured), re.escape(expected)), words, re.IGNORECASE)
-    if usual is not None:
-        measured, expected, words = f"{measured} ({usual[1]})", f"{expected}{usual[2] or ''}", ""
-    steps = [FeedbackStep("Measured", measured, "problem"), FeedbackStep("Expected", expected, "expected")]
-    return [*steps, FeedbackStep("Details", _sentence(words))] if words else steps
-
-
-def _sentence(words: str) -> str:
-    """With a capital letter, unless it may begin with a name from code."""
-    return f"{words[:1].upper()}{words[1:]}" if words.startswith(("the ", "after ", "in ", "with ")) else words
-
-
-_USUAL_WORDS = r"(.+(?<!: this)) is {0}(?:, not |; expected ){1}( \(off by \S+\))?\."
-"""A message of `expect` that says no more than the two values: `the loss is 1.8, not 2.1 (off by 0.3).`"""
-
-
-def _is_array(value: Any) -> bool:
-    """Whether it holds a tensor's numbers, which are hard to read: the message names the first that differs."""
-    if isinstance(value, dict):
-        return list(value) == _TENSOR or any(map(_is_array, value.values()))
-    return isinstance(value, list) and (len(value) > 4 or any(isinstance(item, list | dict) for item in value))
-
-
-_TENSOR = ["shape", "dtype", "first_values"]
-"""The keys of a tensor, as `grades.plain` summarises it."""
-
-
-def _told_apart(measured: Any, expected: Any) -> tuple[str, str]:
-    """Both values as text, with as many digits as it takes to see a difference; equal texts if there is none."""
-    for digits in (6, 9, 17):
-        texts = _value(measured, digits), _value(expected, digits)
-        if texts[0] != texts[1]:
-            break
-    return shorten(texts[0], _LONGEST_VALUE), shorten(texts[1], _LONGEST_VALUE)
-
-
-def _value(value: Any, digits: int) -> str:
-    """A measured value as Python would print it, with floats rounded. Text stays as it is."""
-    if isinstance(value, str):
-        return value
-    return _literal(value, lambda number: f"{number:.{digits}g}")
-
-
-def _literal(value: Any, rounded: Callable[[float], str]) -> str:
-    if isinstance(value, float):
-        return rounded(value)
-    if isinstance(value, list):
-        return f"[{', '.join(_literal(item, rounded) for item in value)}]"
-    if isinstance(value, dict):
-        if list(value) == _TENSOR:
-            first = _literal(value["first_values"], rounded)
-            return f"{value['dtype']} tensor of shape {value['shape']}, first values {first}"
-        return f"{{{', '.join(f'{key!r}: {_literal(item, rounded)}' for key, item in value.items())}}}"
-    return repr(value)
+    found = compare(check.measured, check.expected, check.message)
+    steps = [FeedbackStep("Measured", found.measured, "problem")]
+    if found.expected is not None:
+        steps += [FeedbackStep("Expected", found.expected, "expected")]
+    return [*steps, FeedbackStep("Details", found.details)] if found.details else steps
