@@ -15,14 +15,19 @@ RELATIVE = 1e-3
 """Measured on x86: no snippet differs by more than 1e-4 between scalar code, AVX2 and AVX-512."""
 
 _NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w|\.\d)")
+_UNIT = re.compile(r"%| s\b|")
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a measurement may differ: by a share of itself, and a rate in whole percent by so many points."""
+    """How much a measurement may differ: by a share of itself, and a rate in whole percent by so many points.
+
+    With `any_time`, a whole number of seconds may be any: it is how long a run took.
+    """
 
     relative: float = RELATIVE
     points: int = 0
+    any_time: bool = False
 
 
 STRICT = Tolerance()
@@ -48,8 +53,8 @@ def same_line(shown: str, printed: str, tolerance: Tolerance = STRICT) -> bool:
     numbers, others = _NUMBER.findall(shown), _NUMBER.findall(printed)
     if len(numbers) != len(others):
         return False
-    rates = [shown[found.end() :].startswith("%") for found in _NUMBER.finditer(shown)]
-    if not all(close(*pair, tolerance, rate=rate) for *pair, rate in zip(numbers, others, rates, strict=True)):
+    units = [_UNIT.match(shown, found.end())[0] for found in _NUMBER.finditer(shown)]
+    if not all(close(*pair, tolerance, unit=unit) for *pair, unit in zip(numbers, others, units, strict=True)):
         return False
     texts, between = _NUMBER.split(shown), _NUMBER.split(printed)
     if list(map(len, numbers)) != list(map(len, others)):  # a digit more moves what is aligned beside it
@@ -57,11 +62,11 @@ def same_line(shown: str, printed: str, tolerance: Tolerance = STRICT) -> bool:
     return texts == between
 
 
-def close(shown: str, printed: str, tolerance: Tolerance = STRICT, *, rate: bool = False) -> bool:
-    """Whether two numbers are equal within the tolerance; a `rate` is followed by a percent sign."""
-    if shown == printed:
+def close(shown: str, printed: str, tolerance: Tolerance = STRICT, *, unit: str = "") -> bool:
+    """Whether two numbers are equal within the tolerance; `unit` is `%`, ` s` or nothing."""
+    if shown == printed or (unit == " s" and tolerance.any_time):
         return True
-    if rate and not _is_measured(shown) and not _is_measured(printed):
+    if unit == "%" and not _is_measured(shown) and not _is_measured(printed):
         return abs(_value(shown) - _value(printed)) <= tolerance.points
     if not _is_measured(shown) or not _is_measured(printed):
         return False

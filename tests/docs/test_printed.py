@@ -54,10 +54,12 @@ def test_anything_else_must_be_equal(shown: str, measured: str) -> None:
         ("50 episodes: 72% success", "50 episodes: 80% success", True),
         ("50 episodes: 72% success", "50 episodes: 90% success", False),
         ("50 episodes: 72% success", "40 episodes: 72% success", False),
+        ("after 11 s", "after 7 s", True),
+        ("after 11 steps", "after 7 steps", False),
     ],
 )
 def test_a_training_run_may_differ_more(shown: str, measured: str, same: bool) -> None:
-    tolerance = printed.Tolerance(relative=0.1, points=10)
+    tolerance = printed.Tolerance(relative=0.1, points=10, any_time=True)
     assert printed.same_line(shown, measured, tolerance) is same
     assert not printed.same_line(shown, measured)
 
