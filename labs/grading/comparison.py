@@ -22,7 +22,6 @@ _USUAL = r"(.+(?<!: this)) is '?{0}'?(?:, not |; expected )'?{1}'?( \(off by \S+
 """A message that says no more than the two values: `the loss is 1.8, not 2.1 (off by 0.3).`"""
 _CLAUSE = re.compile(r"(.+): this is (False|True), not (?:false|true)\.")
 _SUBJECT = re.compile(r"(.+?) (?:has length \d+|is .+ at \[.+\], not .+\.)", re.DOTALL)
-_AT = re.compile(r"(.+?) is (\S.*) at (\[.+\]), not (.+)\.", re.DOTALL)
 _ONE_KEY = re.compile(r"\['([^']+)'\]")
 
 
@@ -56,16 +55,45 @@ def compare(measured: Any, expected: Any, message: str) -> Comparison:
 
 
 def sentence(words: str) -> str:
-    """With a capital letter, unless it may begin with a name from code, and with the place before the two values."""
-    at = _AT.fullmatch(words)
-    if at is not None:
-        what, value, place, other = at.groups()
-        place = _ONE_KEY.sub(r"`\1`", place)
-        words = f"{what}: {place} is {value}, not {other}."
+    """A message of `expect` with a colon after what was measured, which may be a plural, and with a capital letter.
+
+    It keeps a first letter that may begin a name from code.
+    """
+    for form, rewrite in _FORMS:
+        found = form.fullmatch(words)
+        if found is not None:
+            words = rewrite(*found.groups())
+            break
     return f"{words[:1].upper()}{words[1:]}" if words.startswith(_BEGINNINGS) else words
 
 
-_BEGINNINGS = ("the ", "what ", "after ", "in ", "with ", "a ", "an ", "each ", "every ", "all ", "no ")
+def _at(what: str, value: str, place: str, other: str) -> str:
+    return f"{what}: {_ONE_KEY.sub(_in_backticks, place)} is {value}, not {other}."
+
+
+def _in_backticks(key: re.Match[str]) -> str:
+    return f"`{key[1]}`"
+
+
+def _differs(what: str, count: str, of: str, how: str) -> str:
+    return f"{what}: {count} of {of} values differ{'s' * (count == '1')} {how}"
+
+
+def _bounds(what: str, count: str, of: str, bound: str, rest: str) -> str:
+    return f"{what}: {count} of {of} values {'is' if count == '1' else 'are'} not {bound}; {rest}"
+
+
+def _same(what: str) -> str:
+    return f"{what}: the same values, but they should differ."
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
+    (re.compile(r"(.+?) differs in (\d+) of (\d+) values (.+)", re.DOTALL), _differs),
+    (re.compile(r"(.+?) has (\d+) of (\d+) values that are not (.+?); (the first, .+)", re.DOTALL), _bounds),
+    (re.compile(r"(.+?) is equal to an? \w+ tensor of shape .+, but should differ\.", re.DOTALL), _same),
+    (re.compile(r"(.+?) is (\S.*) at (\[.+\]), not (.+)\.", re.DOTALL), _at),
+)
+_BEGINNINGS = ("the ", "what ", "after ", "in ", "with ", "a ", "an ", "each ", "every ", "all ", "no ", "how ")
 
 
 def _uncapitalised(words: str) -> str:

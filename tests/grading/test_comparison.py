@@ -73,15 +73,15 @@ CASES: dict[str, tuple[Any, Comparison]] = {
     ),
     "a tensor": (
         lambda: expect(torch.tensor([0.1, 0.5]), "the action").close_to(torch.tensor([0.1, 0.25])),
-        Comparison("The action differs in 1 of 2 values by up to 0.25; first at [1]: 0.5, not 0.25."),
+        Comparison("The action: 1 of 2 values differs by up to 0.25; first at [1]: 0.5, not 0.25."),
     ),
     "a tensor that must differ": (
         lambda: expect(torch.ones(2), "the action under another image").differs_from(torch.ones(2)),
-        Comparison("The action under another image is equal to a float32 tensor of shape [2], but should differ."),
+        Comparison("The action under another image: the same values, but they should differ."),
     ),
     "a tensor out of bounds": (
         lambda: expect(torch.tensor([0.5, 2.0]), "each gradient norm").below(1.0),
-        Comparison("Each gradient norm has 1 of 2 values that are not < 1; the first, at [1], is 2."),
+        Comparison("Each gradient norm: 1 of 2 values is not < 1; the first, at [1], is 2."),
     ),
     "NaN": (
         lambda: expect(float("nan"), "the loss").finite(),

@@ -63,7 +63,7 @@ def test_a_submission_that_does_not_parse_gets_that_and_no_symptom_or_seed(toy: 
 def test_a_tensor_is_described_in_words_and_a_shape_is_shown(toy: Lab) -> None:
     words = "the output differs in 1 of 1 values by up to 0.4; first at [0, 0]: 0.1, not 0.5."
     tensor = told(with_check(measured=[[0.123456789]], expected=[[0.5]], message=words), toy)
-    assert tensor["Measured"] == "The output differs in 1 of 1 values by up to 0.4; first at [0, 0]: 0.1, not 0.5."
+    assert tensor["Measured"] == "The output: 1 of 1 values differs by up to 0.4; first at [0, 0]: 0.1, not 0.5."
     assert "Expected" not in tensor
     summary = {"shape": [9], "dtype": "float32", "first_values": [0.1, 0.2]}
     for value in (summary, {"loss": summary}, [summary]):
