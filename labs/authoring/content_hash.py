@@ -42,7 +42,7 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grader: str
     """`labs/grading`."""
     debugkit: str
-    """The detectors, which examine the starter and the solution."""
+    """The detectors, which examine the starter and every correct fix."""
 
 
 def content_of(lab: Lab) -> Content:

@@ -159,6 +159,13 @@ def judge_rules(wanted: Sequence[str], on_starter: Sequence[str], on_solution: S
             yield Violation("rules", f"{code} fires on the solution")
 
 
+def judge_silence(name: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[Violation]:
+    """debugkit has no error and no warning for a correct fix; a learner would take it for the fault."""
+    for finding in findings:
+        if finding["severity"] != "info":
+            yield Violation("rules", f"{finding['code']} fires on {name}: {finding['message']}")
+
+
 def _recognised(graded: Graded, declared: Declared) -> Iterator[Violation]:
     for grade in graded.grades:
         found = declared.recognise(grade.evidence or {})

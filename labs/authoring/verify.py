@@ -137,14 +137,18 @@ class _Grading:
     def violations_of_rules(self) -> Iterator[Violation]:
         if not self.lab.rules:
             return
-        self.say("debugkit on the starter and the solution")
+        self.say("debugkit on the starter and the correct fixes")
         try:
-            on_starter = self._codes(base_files(self.lab, "starter"))
-            on_solution = self._codes(base_files(self.lab, "solution"))
+            on_starter = self._findings(base_files(self.lab, "starter"))
+            on_correct = {"the solution": self._findings(base_files(self.lab, "solution"))}
+            on_correct |= {one.label: self._findings(one.files(self.lab)) for one in alternatives(self.lab)}
         except GradingError as error:
             yield Violation("rules", f"debugkit could not examine the lab: {error}")
             return
-        yield from grading_rules.judge_rules(self.lab.rules, on_starter, on_solution)
+        codes = [sorted({one["code"] for one in found}) for found in (on_starter, on_correct["the solution"])]
+        yield from grading_rules.judge_rules(self.lab.rules, *codes)
+        for name, found in on_correct.items():
+            yield from grading_rules.judge_silence(name, found)
 
     def refusals_by_chance(self, seeds: int) -> Iterator[Violation]:
         """The structural checks of everything that must pass, on `seeds` seeds that no other grade uses."""
@@ -175,9 +179,9 @@ class _Grading:
             return self._grade(wrong.label, files, trained=self._trained, all_checks=True)
         return self._grade(wrong.label, files, structural=self._seeds)
 
-    def _codes(self, files: Submission) -> list[str]:
-        report = diagnose(self.lab, files, server=self.launcher)
-        return sorted({finding["code"] for finding in report["findings"]})
+    def _findings(self, files: Submission) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = diagnose(self.lab, files, server=self.launcher)["findings"]
+        return found
 
     @property
     def _seeds(self) -> Seeds:

@@ -86,6 +86,16 @@ def test_a_recogniser_needs_a_near_miss() -> None:
     ]
 
 
+def test_debugkit_is_silent_on_a_correct_fix() -> None:
+    found = [
+        {"code": "DK203", "severity": "info", "message": "m"},
+        {"code": "DK305", "severity": "warning", "message": "w"},
+    ]
+    assert broken(rules.judge_silence("the solution", found[:1])) == []
+    (violation,) = rules.judge_silence("the solution", found)
+    assert violation.sentence == "DK305 fires on the solution: w"
+
+
 def test_a_refusal_by_chance_is_counted_over_the_seeds() -> None:
     assert broken(rules.judge_chance("the solution", {}, 200)) == []
     (violation,) = rules.judge_chance("the solution", {7: "the loss is 2.", 9: "the loss is 3."}, 200)

@@ -69,7 +69,9 @@ def test_structural_checks_run_on_five_seeds_and_outcomes_on_two_or_all(
     assert found == {name: {"structural": 5} for name in ("starter", "clamp", "drop_the_mean", "tuned_gain")}
 
 
-@pytest.mark.parametrize(("scope", "submissions"), [("files", []), ("rules", ["starter", "solution"])])
+@pytest.mark.parametrize(
+    ("scope", "submissions"), [("files", []), ("rules", ["starter", "solution", "alternative_addcmul"])]
+)
 def test_a_smaller_scope_grades_nothing(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, scope: str, submissions: list[str]
 ) -> None:
