@@ -11,7 +11,7 @@ from labs.authoring.verified import Stale, why_stale
 from labs.grading.catalog import Lab
 
 Scope = Literal["files", "rules", "all"]
-"""`files`: read the lab's files. `rules`: also run debugkit on the starter and the correct fixes. `all`: also grade submissions."""
+"""`files`: read the lab's files. `rules`: also run debugkit on starter and correct fixes. `all`: also grade submissions."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Task:
 def plan(labs: Iterable[Lab], *, changed: bool) -> list[Task]:
     """A task for each lab. With `changed`, a lab whose full verification holds is only read, not graded.
 
-    Where debugkit alone changed, its rules run on the starter and the correct fixes: grades do not depend on it, unless the
-    lab itself imports debugkit.
+    Where debugkit alone changed, its rules run on the starter and the correct fixes: grades do not depend on it,
+    unless the lab itself imports debugkit.
     """
     return [_task(lab, why_stale(lab)) if changed else Task(lab, "all") for lab in labs]
 
