@@ -11,7 +11,7 @@ from labs.authoring.verified import Stale, why_stale
 from labs.grading.catalog import Lab
 
 Scope = Literal["files", "rules", "all"]
-"""`files`: read the lab's files. `rules`: also run debugkit on starter and correct fixes. `all`: also grade submissions."""
+"""`files`: read the files. `rules`: also run debugkit on starter and correct fixes. `all`: also grade submissions."""
 
 
 @dataclass(frozen=True)
