@@ -18,7 +18,7 @@ _TENSOR = ["shape", "dtype", "first_values"]
 """The keys of a tensor, as `grades.plain` summarises it."""
 _CUT = "…"
 """The key, and the first character of the item, that stand for what `grades.plain` has left out."""
-_USUAL = r"(.+(?<!: this)) is '?{0}'?(?:, not |; expected )'?{1}'?( \(off by \S+\))?\."
+_USUAL = r"(.+?)(?:: this)? is '?{0}'?(?:, not |; expected )'?{1}'?( \(off by \S+\))?\."
 """A message that says no more than the two values: `the loss is 1.8, not 2.1 (off by 0.3).`"""
 _CLAUSE = re.compile(r"(.+): this is (False|True), not (?:false|true)\.")
 _SUBJECT = re.compile(r"(.+?) (?:has length \d+|is .+ at \[.+\], not .+\.)", re.DOTALL)
@@ -50,7 +50,7 @@ def compare(measured: Any, expected: Any, message: str) -> Comparison:
         return Comparison(sentence(message))
     usual = re.fullmatch(_USUAL.format(*map(re.escape, texts)), message, re.IGNORECASE)
     if usual is not None:
-        return Comparison(f"{texts[0]} ({usual[1]})", f"{texts[1]}{usual[2] or ''}")
+        return Comparison(f"{texts[0]} ({_uncapitalised(usual[1])})", f"{texts[1]}{usual[2] or ''}")
     return Comparison(*texts, sentence(message))
 
 
@@ -83,6 +83,10 @@ def _bounds(what: str, count: str, of: str, bound: str, rest: str) -> str:
     return f"{what}: {count} of {of} values {'is' if count == '1' else 'are'} not {bound}; {rest}"
 
 
+def _value_and_bound(what: str, value: str, bound: str) -> str:
+    return f"{what}: {value}, expected {bound}"
+
+
 def _same(what: str) -> str:
     return f"{what}: the same values, but they should differ."
 
@@ -91,6 +95,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (re.compile(r"(.+?) differs in (\d+) of (\d+) values (.+)", re.DOTALL), _differs),
     (re.compile(r"(.+?) has (\d+) of (\d+) values that are not (.+?); (the first, .+)", re.DOTALL), _bounds),
     (re.compile(r"(.+?) is equal to an? \w+ tensor of shape .+, but should differ\.", re.DOTALL), _same),
+    (re.compile(r"(.+?)(?:: this)? is (\S+); expected (.+)", re.DOTALL), _value_and_bound),
     (re.compile(r"(.+?) is (\S.*) at (\[.+\]), not (.+)\.", re.DOTALL), _at),
 )
 _BEGINNINGS = ("the ", "what ", "after ", "in ", "with ", "a ", "an ", "each ", "every ", "all ", "no ", "how ")

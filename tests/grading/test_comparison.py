@@ -34,6 +34,14 @@ CASES: dict[str, tuple[Any, Comparison]] = {
         lambda: expect(4, "the number of parameters").at_least(6),
         Comparison("4 (the number of parameters)", "≥ 6"),
     ),
+    "a clause about a number": (
+        lambda: expect(0.27, "The step's distance from float32's, relative:").below(0.1),
+        Comparison("0.27 (the step's distance from float32's, relative)", "< 0.1"),
+    ),
+    "a tensor of one value": (
+        lambda: expect(torch.tensor([float("nan")]), "a joint at its constant value, normalised").finite(),
+        Comparison("A joint at its constant value, normalised: nan, expected finite numbers."),
+    ),
     "a clause": (
         lambda: expect(False, "The detail gets a gradient:").is_true(),
         Comparison("no (the detail gets a gradient)", "yes"),
