@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import typer
 from rich.text import Text
 
-from labs.cli.console import err, next_command, notice, out, print_hanging
+from labs.cli.attempt_commands import record
+from labs.cli.console import err, next_command, notice, out, paragraph, print_hanging
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
 from labs.grading.catalog import Lab, find
+from labs.learner import progress
 from labs.learner.workspace import Workspace, resolve
 
 
@@ -30,7 +34,8 @@ def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
         out.print()
         print_hanging(Text("  stopped  ", style="bad"), Text(ran.ending))
     out.print()
-    next_command(f"lab diagnose {lab.id}", "run debugkit on it")
+    next_command(f"lab open {lab.id}", "read how to measure it")
+    next_command(f"lab diagnose {lab.id}", "have debugkit look, which counts like a hint")
     raise typer.Exit(int(ran.ending is not None))
 
 
@@ -45,12 +50,25 @@ def diagnose(number: LabNumber, workspace: WorkspaceOption = None, as_json: Json
         with err.status(f"[quiet]debugkit examines lab {lab.id} …[/]", spinner_style="quiet"):
             report = examine(lab, attempt)
         emit(report)
+    counts = bool(report["findings"]) and _count_as_hint(lab, resolve(workspace))
     if not as_json:
         out.print()
         show_findings(report)
+        if counts:
+            paragraph("This counts like a hint.", "quiet")
+            out.print()
         _show_next(lab, resolve(workspace))
         out.print()
     raise typer.Exit(int(has_errors(report)))
+
+
+def _count_as_hint(lab: Lab, here: Workspace) -> bool:
+    """Record that debugkit showed a finding, once and only before the pass. Whether it was recorded now."""
+    known = read_progress(here).labs.get(lab.id)
+    if known is not None and (known.diagnosed or known.status != "started"):
+        return False
+    record(here, progress.diagnosed(lab.id, datetime.now(UTC)))
+    return True
 
 
 def _show_next(lab: Lab, here: Workspace) -> None:

@@ -44,7 +44,8 @@ def _show_failure(failure: str, not_examined: int) -> None:
 def _show(finding: Mapping[str, Any]) -> None:
     style = SEVERITY_STYLES.get(finding["severity"], "")
     code = (finding["code"], f"bold {style}" if style else "bold")
-    print_hanging("  ", Text.assemble(code, "  ", (finding["name"], "strong")))
+    severity = (finding["severity"], style)
+    print_hanging("  ", Text.assemble(code, "  ", (finding["name"], "strong"), "  ", severity))
     print_hanging(INDENT, Text(finding["message"]))
     place = _place(finding["location"])
     if place:

@@ -66,7 +66,7 @@ def _row(lab: Lab, done: LabProgress) -> list[Text]:
         Text(f" {sign} {lab.id}", style=style),
         Text(lab.title, no_wrap=True, overflow="ellipsis"),  # one line per lab on a narrow terminal too
         Text(str(done.grades)),
-        Text(str(done.hints)),
+        Text(str(done.hints + done.diagnosed)),
         Text(took),
         Text(str(earned) if earned else "–"),
     ]

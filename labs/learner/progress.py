@@ -37,6 +37,8 @@ class LabProgress(msgspec.Struct, frozen=True):
     hints_to_pass: _Count | None = None
     gave_up_at: datetime | None = None
     wrong_fixes: tuple[str, ...] = ()
+    diagnosed: bool = False
+    """Whether `lab diagnose` showed a finding, which counts like a hint."""
 
     @property
     def status(self) -> Status:
@@ -90,7 +92,7 @@ def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = Non
             became = msgspec.structs.replace(became, wrong_fixes=(*was.wrong_fixes, wrong_fix))
         if passed and was.passed_at is None:
             became = msgspec.structs.replace(
-                became, passed_at=now, grades_to_pass=became.grades, hints_to_pass=was.hints
+                became, passed_at=now, grades_to_pass=became.grades, hints_to_pass=was.hints + was.diagnosed
             )
         return _with(progress, lab_id, became)
 
@@ -103,6 +105,16 @@ def hinted(lab_id: str, level: int, now: datetime) -> Change:
     def change(progress: Progress) -> Progress:
         was = progress.labs.get(lab_id) or LabProgress(started_at=now)
         return _with(progress, lab_id, msgspec.structs.replace(was, hints=max(was.hints, level)))
+
+    return change
+
+
+def diagnosed(lab_id: str, now: datetime) -> Change:
+    """`lab diagnose` showed a finding."""
+
+    def change(progress: Progress) -> Progress:
+        was = progress.labs.get(lab_id) or LabProgress(started_at=now)
+        return _with(progress, lab_id, msgspec.structs.replace(was, diagnosed=True))
 
     return change
 

@@ -59,7 +59,7 @@ def learner_status(progress: Progress, labs: Sequence[Lab]) -> LearnerStatus:
 
 
 def xp_for(lab: Lab, done: LabProgress) -> int:
-    """The XP of one lab: by its stars, minus the hints that were read before the pass."""
+    """The XP of one lab: by its stars, minus the hints that were read before the pass; a diagnosis is one."""
     if done.status != "passed":
         return 0
     return round(lab.difficulty * XP_PER_STAR * (1 - HINT_COST * (done.hints_to_pass or 0)))

@@ -8,6 +8,7 @@ import pytest
 
 from labs.cli.show_findings import has_errors, show_findings
 from labs.grading.catalog import Lab
+from labs.learner.progress import read
 from labs.learner.workspace import Workspace
 
 Run = Callable[..., tuple[int, str, str]]
@@ -34,6 +35,23 @@ def test_a_healthy_step_is_exit_code_0(lab_command: Run) -> None:
     code, out, _ = lab_command("diagnose", "03")
     assert code == 0
     assert "debugkit finds nothing." in out
+
+
+def test_a_finding_shows_its_severity_and_counts_like_a_hint_once(
+    lab_command: Run, lab: Lab, in_workspace: Workspace
+) -> None:
+    probe = lab.folder / "probe.py"
+    crossed = probe.read_text().replace("(moved - action)", "(moved[:, :1] - action[:, 0])")
+    assert crossed != probe.read_text()
+    lab_command("start", "03")
+    assert not read(in_workspace).progress.labs["03"].diagnosed
+    probe.write_text(crossed)
+    code, out, _ = lab_command("diagnose", "03")
+    assert code == 1
+    assert "DK002  silent-broadcast  error" in out
+    assert "This counts like a hint." in out
+    assert read(in_workspace).progress.labs["03"].diagnosed
+    assert "counts like" not in lab_command("diagnose", "03")[1]
 
 
 @pytest.mark.parametrize(("count", "said"), [(1, "1 rule was not examined"), (2, "2 rules were not examined")])

@@ -49,6 +49,13 @@ def test_a_pass_records_when_how_often_and_with_how_much_help() -> None:
     assert done.wrong_fixes == ("expand_the_target",)
 
 
+def test_a_diagnosis_before_the_pass_counts_like_one_hint() -> None:
+    before = [progress.started("03", NOON), progress.hinted("03", 1, NOON)]
+    twice = [progress.diagnosed("03", NOON)] * 2
+    assert after(*before, *twice, progress.graded("03", True, LATER)).labs["03"].hints_to_pass == 2
+    assert after(*before, progress.graded("03", True, LATER), *twice).labs["03"].hints_to_pass == 1
+
+
 def test_starting_again_does_not_reset_the_clock() -> None:
     assert after(progress.started("03", NOON), progress.started("03", LATER)).labs["03"].started_at == NOON
 
