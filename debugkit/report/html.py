@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 
 from debugkit.finding import Finding
@@ -67,16 +68,21 @@ def fragment(report: ReportData) -> str:
 def _article(finding: Finding, consequences: list[Finding]) -> str:
     where = place(finding.location)
     rows = [("evidence", f"<code>{_evidence(finding)}</code>")] if evidence_shown(finding) else []
-    rows += [("fix", escape(finding.fix))]
-    rows += [("explains", f"<code>{escape(each.code)}</code> {escape(each.message)}") for each in consequences]
+    rows += [("fix", _prose(finding.fix))]
+    rows += [("explains", f"<code>{escape(each.code)}</code> {_prose(each.message)}") for each in consequences]
     listed = "".join(f"<dt>{label}</dt><dd>{text}</dd>" for label, text in rows)
     return (
         f'<article class="{finding.severity}"><header>'
         f'<span class="severity" title="certainty: {finding.certainty}">{finding.severity.upper()}</span>'
         f'<a href="{escape(finding.url)}">{escape(finding.code)} {escape(finding.name)}</a>'
         f'<code class="place quiet">{escape(where)}</code></header>'
-        f"<p>{escape(finding.message)}</p>{_source(finding)}<dl>{listed}</dl></article>"
+        f"<p>{_prose(finding.message)}</p>{_source(finding)}<dl>{listed}</dl></article>"
     )
+
+
+def _prose(text: str) -> str:
+    """A message or a fix, with code for what is in backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _evidence(finding: Finding) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -256,6 +257,13 @@ def test_a_step_that_failed_is_in_the_heading_of_the_page_and_in_the_notebook(fa
         assert "KeyError" in text
         assert 'class="verdict bad">Failed' in text
         assert "No findings" not in text
+
+
+def test_html_shows_names_of_the_program_as_code() -> None:
+    named = dataclasses.replace(found("DK002", "`head<1>` is frozen."), fix="Call `step()`.")
+    text = Report(findings=(named,)).to_html()
+    assert "<p><code>head&lt;1&gt;</code> is frozen.</p>" in text
+    assert "<dd>Call <code>step()</code>.</dd>" in text
 
 
 def test_html_loads_nothing_and_runs_nothing(report: Report, tmp_path: Path) -> None:

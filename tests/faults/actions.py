@@ -25,7 +25,7 @@ def joint_that_never_moved(program: Program) -> None:
     program.model.action_statistics.std[1] = 0.0
 
 
-@fault("DK405", of="policy_that_says_action_tokens", module="head", says="-0.5 of a bin")
+@fault("DK405", of="policy_that_says_action_tokens", module="head", says="-0.5 bins")
 def left_edges_of_the_bins(program: Program) -> None:
     head = program.model.head
     head.decode = lambda tokens: tokens / head.bins * 2 - 1

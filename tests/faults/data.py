@@ -130,7 +130,11 @@ def padded_steps_learnt(program: Program) -> None:
     program.loss_fn = lambda model, batch: F.l1_loss(model(batch)["action"], batch["action"])
 
 
-@fault("DK311", of="policy_with_training_and_validation_loaders", says="of the validation loader are trained on")
+@fault(
+    "DK311",
+    of="policy_with_training_and_validation_loaders",
+    says="of the validation loader are also in the train loader",
+)
 def validated_on_the_training_set(program: Program) -> None:
     program.loaders = {"train": program.loaders["train"], "validation": program.loaders["train"]}
 

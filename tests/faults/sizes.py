@@ -84,7 +84,7 @@ def learning_rate_of_one(program: Program) -> None:
     program.optimizer = torch.optim.Adam(program.model.parameters(), lr=1.0)
 
 
-@fault("DK208", of="bfloat16_autocast", says="disabled while")
+@fault("DK208", of="bfloat16_autocast", says="autocast is disabled in")
 def autocast_left_before_the_forward(program: Program) -> None:
     inner = program.loss_fn
 

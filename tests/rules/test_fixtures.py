@@ -19,6 +19,7 @@ import contextlib
 import importlib.util
 import inspect
 import linecache
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -65,8 +66,7 @@ def test_fault_is_found_at_its_place(code: str, program: Program) -> None:
     for finding in found:
         assert_in_place(finding, expect)
         assert finding.evidence, "a finding without evidence cannot be checked by a person"
-        assert finding.message.endswith(".")
-        assert finding.fix.endswith(".")
+        assert_sentences(finding)
     assert len(found) == expect.get("count", 1), [finding.message for finding in found]
 
 
@@ -127,6 +127,17 @@ def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
         if entry.error is not None:
             raise entry.error
     return report, expect
+
+
+def assert_sentences(finding: Finding) -> None:
+    """Message and fix are sentences, in which the path of a module or a parameter is in backticks."""
+    for text in (finding.message, finding.fix):
+        words = re.sub(r"`[^`]*`", "", text)
+        assert text[0] == "`" or not text[0].islower(), text
+        assert text.endswith("."), text
+        assert "`" not in words, f"a backtick is not closed: {text}"
+        for path in (finding.location.module, finding.location.parameter):
+            assert path is None or "." not in path or path not in words, f"{path} is not in backticks: {text}"
 
 
 def assert_in_place(finding: Finding, expect: dict[str, Any]) -> None:

@@ -8,11 +8,15 @@ from debugkit.finding import SourceLine
 from debugkit.observation import measured_by
 from debugkit.plain_data import PlainData, show_line
 
+BACKWARD_OF = "backward of "
+OUTSIDE_PYTHON = "code outside Python"
+
 
 @dataclass(frozen=True)
 class Cut(PlainData):
     """One place that values pass and gradients do not.
 
+    `operation` is its name in torch (`detach`), `BACKWARD_OF` with the names of custom Functions, or `OUTSIDE_PYTHON`.
     `line` is None if no single line of Python does it (a custom Function that returns None, a compiled block).
     `after_module` is the last module whose output the loss does not reach; `""` is the root. `loss_change` is how far
     the loss moved when the values that pass here were changed, which proves that the loss depends on them.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from debugkit.finding import NotExamined
 from debugkit.interventions.losses import losses_of
 from debugkit.measurements.autograd_graph.measure import AutogradGraphProbe, is_custom, walk
-from debugkit.measurements.graph_cut import Cut, GraphCut
+from debugkit.measurements.graph_cut import BACKWARD_OF, OUTSIDE_PYTHON, Cut, GraphCut
 from debugkit.measurements.graph_cut.gradient_stops import Site, StopRecorder
 from debugkit.measurements.graph_cut.loss_dependence import LossDependence
 from debugkit.measurements.graph_cut.target_network import copies_of_trained_modules
@@ -174,7 +174,7 @@ def _cuts_without_a_line(trace: _Trace, depends: LossDependence, explained: set[
             inside = _common_module(parameters)
             outputs = [p for p in trace.unreached_outputs if p == inside or p.startswith(f"{inside}.") or not inside]
             functions = {name: None for parameter in parameters for name in trace.functions.get(parameter, ())}
-            operation = f"backward of {', '.join(functions)}" if functions else "code outside Python"
+            operation = f"{BACKWARD_OF}{', '.join(functions)}" if functions else OUTSIDE_PYTHON
             cuts.append(_cut(operation, parameters, outputs[-1] if outputs else inside, change))
     return cuts
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.shapes import ShapeFailure, ShapeTrace
 from debugkit.rule import Context, rule
+from debugkit.rule_text import listed, module_name
 
 
 @rule(
@@ -71,20 +72,21 @@ def judge(trace: ShapeTrace, context: Context) -> Iterator[Finding]:
 def _message(failure: ShapeFailure) -> str:
     if not failure.in_a_module:
         return f"The loss raised {failure.message.rstrip('.')}."
-    place = f"{failure.kind} `{failure.module or '(root)'}`"
-    inputs = ", ".join(map(str, failure.inputs))
+    place = f"{failure.kind} `{failure.module}`" if failure.module else f"The model ({failure.kind})"
+    inputs = listed(failure.inputs)
     if failure.expected is None:
         return f"{place} raised {failure.message.rstrip('.')}. Its inputs: {inputs or 'no tensor'}."
-    producer = f", made by `{failure.producer}`" if failure.producer else ""
+    producer = f", made by {module_name(failure.producer)}" if failure.producer else ""
     return f"{place} expects size {failure.expected} but receives {failure.received}: {inputs}{producer}."
 
 
 def _fix(failure: ShapeFailure) -> str:
+    module = module_name(failure.module)
     if failure.fields_that_fit_received:
         field = failure.fields_that_fit_received[0]
-        return f"Build `{failure.module}` from {field} ({failure.received}), if that is the intended input size."
+        return f"Build {module} from `{field}` ({failure.received}), if that is the intended input size."
     if failure.fields_that_fit_expected and failure.producer:
         field = failure.fields_that_fit_expected[0]
-        size = f"size {failure.expected} ({field})"
-        return f"Make `{failure.producer}` return {size}, or build `{failure.module}` for size {failure.received}."
-    return "Call debugkit.trace_shapes(model, batch) and look for the first unexpected shape."
+        size = f"size {failure.expected} (`{field}`)"
+        return f"Make {module_name(failure.producer)} return {size}, or build {module} for size {failure.received}."
+    return "Call `debugkit.trace_shapes(model, batch)` and look for the first unexpected shape."

@@ -99,7 +99,7 @@ class LossOperands:
 def judge(loss: LossOperands, context: Context) -> Iterator[Finding]:
     for seen in loss.comparisons:
         intended = max(math.prod(seen.first), math.prod(seen.second))
-        compared = f"{seen.operation} compares {_text(seen.first)} with {_text(seen.second)}"
+        compared = f"`{seen.operation}` compares {_text(seen.first)} with {_text(seen.second)}"
         evidence = {
             "first": list(seen.first),
             "second": list(seen.second),
@@ -120,7 +120,7 @@ def judge(loss: LossOperands, context: Context) -> Iterator[Finding]:
                 f"{compared}. Broadcasting repeats the smaller one.",
                 at=seen.at,
                 evidence=evidence,
-                fix="Give both the same shape. If the repetition is intended, write it out with expand().",
+                fix="Give both the same shape. If the repetition is intended, write it out with `expand()`.",
                 severity=Severity.WARNING,
                 certainty=Certainty.HEURISTIC,
             )
@@ -130,7 +130,7 @@ def _fix(seen: Comparison) -> str:
     longer = seen.first if len(seen.first) > len(seen.second) else seen.second
     which = "first" if longer is seen.first else "second"
     if longer[-1] == 1:
-        return f"Drop the last dimension of the {which} operand before comparing: x.squeeze(-1)."
+        return f"Drop the last dimension of the {which} operand before comparing: `x.squeeze(-1)`."
     return f"Reshape the {which} operand to the shape of the other before comparing."
 
 

@@ -40,6 +40,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.measurements.second_device import SecondDevice, StrayTensor
 from debugkit.rule import Context, rule
+from debugkit.rule_text import sentence
 
 
 @rule(
@@ -59,11 +60,10 @@ def judge(seen: SecondDevice, context: Context) -> Iterator[Finding]:
 
 
 def _finding(stray: StrayTensor, seen: SecondDevice, context: Context) -> Finding:
-    what = f"`{stray.variable}`, " if stray.variable else ""
-    fails = f"the {stray.phase} pass fails at {stray.operation}"
+    fails = f"the {stray.phase} pass fails at `{stray.operation}`"
     module = f" in `{stray.module}`" if stray.module else ""
     tensor = f"{'an' if stray.dtype[0] in 'iu' else 'a'} {stray.dtype} tensor of shape {list(stray.shape)}"
-    subject = f"{what}{tensor}," if what else f"{tensor[0].upper()}{tensor[1:]}"
+    subject = f"`{stray.variable}`, {tensor}," if stray.variable else sentence(tensor)
     return context.finding(
         f"{subject} stays on the CPU: {fails}{module}.",
         module=stray.module,
@@ -85,7 +85,7 @@ def _finding(stray: StrayTensor, seen: SecondDevice, context: Context) -> Findin
 
 def _fix(stray: StrayTensor) -> str:
     if stray.operation in ("numpy", "__array__"):
-        return "Call .detach().cpu() before .numpy(). Do it outside the step, because it waits for the device."
+        return "Call `.detach().cpu()` before `.numpy()`. Do it outside the step, because it waits for the device."
     if stray.variable:
-        return f"Make `{stray.variable}` a buffer of the module that uses it, or move it once with .to(device)."
-    return "Create it on the device of the data: device=x.device, x.new_zeros(…) or torch.zeros_like(x)."
+        return f"Make `{stray.variable}` a buffer of the module that uses it, or move it once with `.to(device)`."
+    return "Create it on the device of the data: `device=x.device`, `x.new_zeros(…)` or `torch.zeros_like(x)`."

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.shapes import ShapeFailure, ShapeTrace
 from debugkit.rule import Context, rule
+from debugkit.rule_text import listed, module_name
 
 
 @rule(
@@ -67,11 +68,11 @@ def judge(trace: ShapeTrace, context: Context) -> Iterator[Finding]:
 def _message(failure: ShapeFailure) -> str:
     if not failure.in_a_module:
         return f"The loss raised {failure.message.rstrip('.')}."
-    place = f"{failure.kind} `{failure.module or '(root)'}`"
+    place = f"{failure.kind} `{failure.module}`" if failure.module else f"The model ({failure.kind})"
     if not _is_cast(failure):
-        dtypes = ", ".join(_dtypes(failure))
+        dtypes = listed(_dtypes(failure))
         return f"{place} raised {failure.message.rstrip('.')}. Dtypes of its inputs: {dtypes or 'none'}."
-    producer = f", made by `{failure.producer}`" if failure.producer else ""
+    producer = f", made by {module_name(failure.producer)}" if failure.producer else ""
     return f"{place} has {failure.parameter_dtype} weights but receives {_dtypes(failure)[0]}{producer}."
 
 
@@ -79,7 +80,8 @@ def _fix(failure: ShapeFailure) -> str:
     if not _is_cast(failure):
         return "Cast the tensor to the dtype that the message names, at the line that creates it."
     if failure.producer:
-        return f"Make `{failure.producer}` return {failure.parameter_dtype}, or cast its output with .to(weight.dtype)."
+        dtype = failure.parameter_dtype
+        return f"Make {module_name(failure.producer)} return {dtype}, or cast its output with `.to(weight.dtype)`."
     return f"Convert the data to {failure.parameter_dtype} in the collate function, or the model to the data's dtype."
 
 

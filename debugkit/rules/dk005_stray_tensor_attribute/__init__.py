@@ -76,9 +76,9 @@ def judge(seen: StrayAttributes, device: SecondDevice | None, context: Context) 
 
 def _finding(held: StrayAttribute, stray: StrayTensor | None, context: Context) -> Finding:
     name = held.path.removeprefix(f"{held.module}.") if held.module else held.path
-    fails = f" On a second device the step fails because of it, at {stray.operation}." if stray else ""
+    fails = f" On a second device the step fails because of it, at `{stray.operation}`." if stray else ""
     return context.finding(
-        f"`{held.path}` is a plain tensor: .to() does not move it and state_dict() does not save it.{fails}",
+        f"`{held.path}` is a plain tensor: `.to()` does not move it and `state_dict()` does not save it.{fails}",
         module=held.module,
         parameter=held.path,
         at=stray.used if stray else None,
@@ -88,6 +88,6 @@ def _finding(held: StrayAttribute, stray: StrayTensor | None, context: Context) 
             "stops": f"the {stray.phase}, at {stray.operation}" if stray else None,
             "message": stray.message if stray else None,
         },
-        fix=f'Register it as a buffer: self.register_buffer("{name.partition(".")[0]}", …).',
+        fix=f'Register it as a buffer: `self.register_buffer("{name.partition(".")[0]}", …)`.',
         severity=Severity.ERROR if stray else None,
     )

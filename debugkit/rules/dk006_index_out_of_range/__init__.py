@@ -41,6 +41,7 @@ from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import code, counted, entry_name
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ def judge(seen: IndexRanges, context: Context) -> Iterator[Finding]:
         if lookup.fits:
             continue
         worst = lookup.highest if lookup.highest >= lookup.rows else lookup.lowest
-        table = f"`{lookup.parameter}`" if lookup.parameter else lookup.operation
-        source = f" in `{lookup.entry}`" if lookup.entry else ""
+        table = code(lookup.parameter or lookup.operation)
+        source = f" in {entry_name(lookup.entry)}" if lookup.entry else ""
         yield context.finding(
             f"Index {worst}{source} is out of range: {table} has {_size(lookup)}.",
             module=lookup.parameter.rpartition(".")[0] if lookup.parameter else lookup.module,
@@ -113,10 +114,9 @@ def judge(seen: IndexRanges, context: Context) -> Iterator[Finding]:
 
 
 def _size(lookup: IndexRange) -> str:
-    if lookup.rows == 1:
-        return "1 class" if _of_labels(lookup) else "1 row" if lookup.parameter else "1 entry"
-    what = "classes" if _of_labels(lookup) else "rows" if lookup.parameter else "entries"
-    return f"{lookup.rows} {what}, 0 to {lookup.rows - 1}"
+    one, many = ("row", "rows") if lookup.parameter else ("entry", "entries")
+    size = counted(lookup.rows, "class", "classes") if _of_labels(lookup) else counted(lookup.rows, one, many)
+    return size + (f", 0 to {lookup.rows - 1:,}" if lookup.rows > 1 else "")
 
 
 def _of_labels(lookup: IndexRange) -> bool:
@@ -126,12 +126,12 @@ def _of_labels(lookup: IndexRange) -> bool:
 def _fix(lookup: IndexRange) -> str:
     if lookup.lowest < 0:
         if _of_labels(lookup):
-            return f"Pad labels with {lookup.ignored}, which this loss ignores, or pass ignore_index={lookup.lowest}."
+            return f"Pad labels with {lookup.ignored}, which this loss ignores, or pass `ignore_index={lookup.lowest}`."
         return "Replace negative indices before the lookup. They are padding or the result of a failed search."
     if _of_labels(lookup):
         return "Give the head one output per class, and count the labels from 0."
     if lookup.parameter and "pos" in lookup.parameter.lower():
         return "Truncate the sequence to the length of the position table, or raise the maximum in the config."
     if lookup.parameter:
-        return "Resize the embedding before the optimizer is built: model.resize_token_embeddings(len(tokenizer))."
+        return "Resize the embedding before the optimizer is built: `model.resize_token_embeddings(len(tokenizer))`."
     return "Find the code that computes these indices."

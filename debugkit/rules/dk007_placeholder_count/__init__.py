@@ -35,6 +35,7 @@ from debugkit.measurements.shapes import ShapeTrace
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, verb
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,11 @@ def judge(seen: Placeholders, trace: ShapeTrace | None, context: Context) -> Ite
     wrong = [merge for merge in seen.merges if merge.places != merge.features]
     for merge in wrong:
         left = merge.features - merge.places
-        what = f"{left} feature{_are(left)} dropped" if left > 0 else f"{-left} placeholder{_are(-left)} not filled"
-        placeholders = f"{merge.places} placeholder{'s' * (merge.places != 1)}"
-        features = f"{merge.features} image feature{'s' * (merge.features != 1)}"
+        lost = f"{counted(left, 'feature')} {verb(left, 'is', 'are')} dropped"
+        unfilled = f"{counted(-left, 'placeholder')} {verb(-left, 'is', 'are')} not filled"
+        placeholders, features = counted(merge.places, "placeholder"), counted(merge.features, "image feature")
         yield context.finding(
-            f"The sequences have {placeholders} for {features}: {what}.",
+            f"The sequences have {placeholders} for {features}: {lost if left > 0 else unfilled}.",
             module=merge.module,
             at=merge.at,
             evidence={
@@ -103,7 +104,3 @@ def judge(seen: Placeholders, trace: ShapeTrace | None, context: Context) -> Ite
             },
             fix=_FIX,
         )
-
-
-def _are(count: int) -> str:
-    return " is" if count == 1 else "s are"

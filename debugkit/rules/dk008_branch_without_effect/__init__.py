@@ -44,6 +44,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import module_name, quoted, sentence
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,13 @@ def judge(seen: BranchEffects, context: Context) -> Iterator[Finding]:
                 "model's output.",
                 module=branch.module,
                 evidence=_evidence(branch, seen),
-                fix=f"Find where forward() drops the output of `{branch.module}`, or do not call the module.",
+                fix=f"Find where `forward()` drops the output of `{branch.module}`, or do not call the module.",
             )
     for holder in dict.fromkeys(branch.returned_by for branch in idle if branch.returned_by is not None):
         unread = [branch for branch in idle if branch.returned_by == holder]
-        names = ", ".join(f"`{branch.module}`" for branch in unread)
+        names = quoted(branch.module for branch in unread)
         yield context.finding(
-            f"`{holder or '(root)'}` returns the output of {names}, but nothing uses it.",
+            sentence(f"{module_name(holder)} returns the output of {names}, but nothing uses it."),
             module=unread[0].module,
             evidence={"modules": [branch.module for branch in unread], **_evidence(unread[0], seen)},
             fix="Nothing to do if that is intended. Otherwise use the output, or build the model without that part.",

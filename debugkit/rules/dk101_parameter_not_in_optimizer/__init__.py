@@ -35,6 +35,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.module_paths import shared_module
 from debugkit.observation import observed_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, quoted, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +82,20 @@ def _finding(
     parameters: list[ForgottenParameter], seen: OptimizerCoverage, context: Context, severity: Severity | None
 ) -> Finding:
     paths = [parameter.path for parameter in parameters]
-    one = len(paths) == 1
-    gradient = f"receive{'s' * one} {'a' if parameters[0].received_gradient else 'no'} gradient"
-    count = f"{len(paths)} of {seen.trainable} trainable parameter{'s' * (seen.trainable != 1)}"
+    count = len(paths)
+    gradient = f"{verb(count, 'receives', 'receive')} {'a' if parameters[0].received_gradient else 'no'} gradient"
     return context.finding(
-        f"{count} {gradient} and {'is' if one else 'are'} in no optimizer: "
-        f"{', '.join(paths[:3])}{' …' * (len(paths) > 3)}.",
+        f"{count:,} of {counted(seen.trainable, 'trainable parameter')} {gradient} and {verb(count, 'is', 'are')} in "
+        f"no optimizer: {quoted(paths)}.",
         module=shared_module(paths),
-        parameter=paths[0] if len(paths) == 1 else None,
+        parameter=paths[0] if count == 1 else None,
         evidence={
             "parameters": paths,
             "numel": sum(parameter.numel for parameter in parameters),
             "empty_groups": list(seen.empty_groups),
             "optimizers": seen.optimizers,
         },
-        fix="Put every trainable parameter in exactly one group, or freeze it with requires_grad_(False).",
+        fix="Put every trainable parameter in exactly one group, or freeze it with `requires_grad_(False)`.",
         severity=severity,
         affects=paths,
     )

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.optimizer_groups import OptimizerGroups
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, quoted, verb
 
 
 @rule(
@@ -47,10 +48,9 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
     if not stale or not seen.orphans:
         return
     paths = [orphan.path for orphan in seen.orphans]
-    shown = ", ".join(paths[:3]) + " …" * (len(paths) > 3)
     yield context.finding(
-        f"{stale[0].group} holds {len(stale)} tensor{'s' * (len(stale) != 1)} that the model no longer has, "
-        f"and {shown} {'are' if len(paths) > 1 else 'is'} in no optimizer.",
+        f"{stale[0].group} holds {counted(len(stale), 'tensor')} that the model no longer has, "
+        f"and {quoted(paths)} {verb(len(paths), 'is', 'are')} in no optimizer.",
         module=paths[0].rpartition(".")[0],
         parameter=paths[0] if len(paths) == 1 else None,
         evidence={

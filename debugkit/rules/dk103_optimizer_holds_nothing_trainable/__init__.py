@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.optimizer_groups import Group, OptimizerGroups
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, quoted, verb
 
 
 @rule(
@@ -44,19 +45,18 @@ from debugkit.rule import Context, rule
 def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
     held = sum(group.held for group in seen.groups)
     if held == sum(group.frozen for group in seen.groups):
-        what = "The only parameter" if held == 1 else f"All {held} parameters"
+        what = "The only parameter" if held == 1 else f"All {held:,} parameters"
         yield context.finding(
-            f"{what} that the optimizer holds {'is' if held == 1 else 'are'} frozen: a step changes nothing.",
+            f"{what} that the optimizer holds {verb(held, 'is', 'are')} frozen: a step changes nothing.",
             evidence={"groups": [_row(group) for group in seen.groups]},
-            fix="Set requires_grad=True for the parameters that should train, before the optimizer is built.",
+            fix="Set `requires_grad=True` for the parameters that should train, before the optimizer is built.",
         )
         return
     empty = [group for group in seen.groups if group.held == 0]
     if empty and seen.orphans:
         paths = [orphan.path for orphan in seen.orphans]
         yield context.finding(
-            f"{empty[0].name} is empty, and {_orphans(len(paths))} in no group: "
-            f"{', '.join(paths[:3])}{' …' * (len(paths) > 3)}.",
+            f"{empty[0].name} is empty, and {_orphans(len(paths))} in no group: {quoted(paths)}.",
             evidence={"groups": [_row(group) for group in seen.groups], "not_held": paths},
             fix="Correct the pattern that selects this group's parameters, and assert that it matches at least one.",
             severity=None if context.declare.all_optimizers else Severity.INFO,
@@ -65,8 +65,7 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
 
 
 def _orphans(count: int) -> str:
-    one = count == 1
-    return f"{count} parameter{'' if one else 's'} that receive{'s' * one} a gradient {'is' if one else 'are'}"
+    return f"{counted(count, 'parameter')} that {verb(count, 'receives a gradient is', 'receive a gradient are')}"
 
 
 def _row(group: Group) -> dict[str, object]:

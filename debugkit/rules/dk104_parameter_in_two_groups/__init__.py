@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.optimizer_groups import Duplicate, OptimizerGroups
 from debugkit.rule import Context, rule
+from debugkit.rule_text import NAMES, code, counted, listed, verb
 
 TURNS = 3
 """Under `watch()`, optimizers train together once they have alternated this often."""
@@ -56,10 +57,11 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
 
 def _finding(doubles: list[Duplicate], where: str, context: Context, severity: Severity | None) -> Finding:
     paths = [double.path or "a tensor outside the model" for double in doubles]
+    names = [code(double.path) if double.path else "a tensor outside the model" for double in doubles]
     count = len(paths)
     return context.finding(
-        f"{count} parameter{'s are' if count > 1 else ' is'} {where}: "
-        f"{', '.join(paths[:3])}{' …' * (count > 3)} ({' and '.join(doubles[0].groups)}).",
+        f"{counted(count, 'parameter')} {verb(count, 'is', 'are')} {where}: {listed(names, NAMES)} "
+        f"({listed(doubles[0].groups)}).",
         parameter=doubles[0].path if count == 1 else None,
         module=(doubles[0].path or "").rpartition(".")[0] if count == 1 else None,
         evidence={"parameters": paths, "groups": [list(double.groups) for double in doubles]},

@@ -39,8 +39,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
-from debugkit.measurements.graph_cut import Cut, GraphCut
+from debugkit.measurements.graph_cut import BACKWARD_OF, OUTSIDE_PYTHON, Cut, GraphCut
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, module_name, quoted, sentence, verb
 
 
 @rule(
@@ -54,10 +55,10 @@ from debugkit.rule import Context, rule
 def judge(seen: GraphCut, context: Context) -> Iterator[Finding]:
     for cut in seen.cuts:
         count = len(cut.parameters)
-        names = ", ".join(cut.parameters[:2]) + (" …" if count > 2 else "")
-        lost = f"{count} trainable parameter{'s' * (count != 1)} ({names}) get{'s' * (count == 1)} no gradient"
+        names = f"{counted(count, 'trainable parameter')} ({quoted(cut.parameters, 2)})"
+        after = f" after {module_name(cut.after_module)}" if cut.after_module is not None else ""
         yield context.finding(
-            f"{cut.operation} stops the gradient{_after(cut)}: {lost}.",
+            f"{_operation(cut)} the gradient{after}: {names} {verb(count, 'gets', 'get')} no gradient.",
             module=cut.after_module,
             at=cut.line,
             evidence={
@@ -69,11 +70,28 @@ def judge(seen: GraphCut, context: Context) -> Iterator[Finding]:
                 "trainable": seen.trainable,
                 "called_from": f"{cut.caller.file}:{cut.caller.line}" if cut.caller else None,
             },
-            fix=f"Keep the autograd graph here: remove {cut.operation} from the computation of the loss.",
+            fix=_fix(cut),
             affects=cut.parameters,
             severity=Severity.INFO if set(cut.parameters) <= set(seen.another_turn) else None,
         )
 
 
-def _after(cut: Cut) -> str:
-    return f" after {cut.after_module or 'the model itself'}" if cut.after_module is not None else ""
+def _operation(cut: Cut) -> str:
+    if cut.operation == OUTSIDE_PYTHON:
+        return f"{sentence(cut.operation)} stops"
+    names = _backwards(cut) or [cut.operation]
+    return f"{quoted(names)} {verb(len(names), 'stops', 'stop')}"
+
+
+def _fix(cut: Cut) -> str:
+    if cut.operation == OUTSIDE_PYTHON:
+        return "Compute this output in Python, or give the compiled code a backward."
+    if backwards := _backwards(cut):
+        return f"Return the gradient of every input from {quoted(backwards)}."
+    return f"Keep the autograd graph here: remove `{cut.operation}` from the computation of the loss."
+
+
+def _backwards(cut: Cut) -> list[str]:
+    """`Forgets.backward` for each custom Function without a gradient."""
+    functions = cut.operation.removeprefix(BACKWARD_OF)
+    return [] if functions == cut.operation else [f"{name}.backward" for name in functions.split(", ")]

@@ -39,6 +39,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.autograd_graph import AutogradGraph
 from debugkit.measurements.graph_cut import GraphCut
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, module_name, sentence, verb
 
 POOLER = "pooler"
 """transformers' encoders contain one even if the model uses their hidden states."""
@@ -62,14 +63,15 @@ def judge(seen: GraphCut, graph: AutogradGraph, context: Context) -> Iterator[Fi
         if _is_last_layer_in_part(module, used) or module.rpartition(".")[2] == POOLER:
             continue
         sibling, backbone = _used_sibling(module, used), _used_backbone(module, used)
-        count = f"{len(parameters)} trainable parameter{'s are' if len(parameters) != 1 else ' is'}"
+        name, count = module_name(module), len(parameters)
         yield context.finding(
-            f"{module or 'The model'} takes no part in the step: {count} not used."
-            + (f" Its sibling {sibling} is used." if sibling else "")
-            + (f" {backbone} receives its embeddings from other modules." if backbone else ""),
+            f"{sentence(name)} takes no part in the step: {counted(count, 'trainable parameter')} "
+            f"{verb(count, 'is', 'are')} not used."
+            + (f" Its sibling {module_name(sibling)} is used." if sibling else "")
+            + (f" {sentence(module_name(backbone))} receives its embeddings from other modules." if backbone else ""),
             module=module,
             evidence={"parameters": parameters, "used_sibling": sibling, "reached": seen.reached},
-            fix=f"Call {module or 'it'} in forward(), or remove it. Freeze it if another stage trains it.",
+            fix=f"Call {name} in `forward()`, or remove it. Freeze it if another stage trains it.",
             severity=Severity.INFO if sibling or backbone else None,
             affects=parameters,
         )

@@ -43,6 +43,7 @@ from collections.abc import Iterable, Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.gradient_flow import GradientFlow, ZeroGradient
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, module_name, quoted
 
 PASSES = 3
 """With fewer passes a zero can be chance: a ReLU, a router or a mask."""
@@ -71,9 +72,8 @@ def _finding(place: str, members: list[ZeroGradient], seen: GradientFlow, contex
     paths = [member.path for member in members]
     count = len(paths)
     return context.finding(
-        f"{count} parameter{'s' * (count != 1)} of {place or 'the model'} "
-        f"({', '.join(paths[:2])}{' …' * (count > 2)}) got a gradient of exactly 0 in all {seen.passes} backward "
-        "passes.",
+        f"{counted(count, 'parameter')} of {module_name(place)} ({quoted(paths, 2)}) got a gradient of exactly 0 in "
+        f"all {seen.passes} backward passes.",
         module=place,
         parameter=paths[0] if count == 1 else None,
         evidence={

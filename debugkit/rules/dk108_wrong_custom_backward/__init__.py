@@ -48,6 +48,7 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLi
 from debugkit.measurements.gradient_check import GradientTest, WorstEntry
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amounts_apart, counted
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def judge(seen: CustomFunctions, context: Context) -> Iterator[Finding]:
     for function in seen.checked:
         if function.failed:
             yield context.finding(
-                f"The backward of {function.name} is wrong: {_failure(function)}.",
+                _message(function),
                 at=function.backward,
                 evidence=_evidence(function),
                 fix=_fix(function),
@@ -102,16 +103,27 @@ def judge(seen: CustomFunctions, context: Context) -> Iterator[Finding]:
             )
 
 
-def _failure(function: CustomFunction) -> str:
+def _message(function: CustomFunction) -> str:
     first, more = function.failed[0], len(function.failed) - 1
     if (worst := function.worst) is not None:
-        failure = (
-            f"for input {worst.input} it returns {worst.backward:.4g}, "
-            f"but the finite difference is {worst.finite_difference:.4g}"
-        )
+        returned, expected = amounts_apart(worst.backward, worst.finite_difference)
+        fault = f"is wrong: for input {worst.input} it returns {returned}, but the finite difference is {expected}"
     else:
-        failure = f"{first.name}: {first.says}"
-    return failure + (f" ({more} more test{'s' * (more > 1)} failed)" if more else "")
+        fault = _fault(first)
+    rest = f" {counted(more, 'more test')} failed." if more else ""
+    return f"`{function.name}.backward` {fault}.{rest}"
+
+
+def _fault(test: GradientTest) -> str:
+    if "buffer" in test.name:
+        return "writes into the incoming gradient, which other branches of the graph read afterwards"
+    if "twice" in test.name:
+        why = f"it {test.says}" if test.says.startswith("raises") else test.says
+        return f"is wrong if the function is {test.name}: {why}"
+    layout = "expanded" if "expanded" in test.name else "not contiguous"
+    _, raises, error = test.says.partition("raises: ")
+    does, why = ("raises an error", f": {error.rstrip('.')}") if raises else ("returns a different gradient", "")
+    return f"{does} if the incoming gradient is {layout}{why}"
 
 
 def _evidence(function: CustomFunction) -> dict[str, object]:
@@ -134,10 +146,11 @@ def _evidence(function: CustomFunction) -> dict[str, object]:
 
 def _fix(function: CustomFunction) -> str:
     if function.worst is not None:
-        return f"Derive the gradient of every input of {function.name} by the product rule, and test it with gradcheck."
+        inputs = f"every input of `{function.name}`"
+        return f"Derive the gradient of {inputs} by the product rule, and test it with `debugkit.gradcheck`."
     name = function.failed[0].name
     if "buffer" in name:
         return "Do not write to the incoming gradient. Return a new tensor."
     if "twice" in name:
-        return "Keep everything that backward needs in ctx, not on the class or in a shared buffer."
-    return "Do not assume that the incoming gradient is contiguous: use reshape, or call .contiguous() on it."
+        return "Keep everything that `backward` needs in `ctx`, not on the class or in a shared buffer."
+    return "Do not assume that the incoming gradient is contiguous: use `reshape`, or call `.contiguous()` on it."

@@ -36,6 +36,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.gradient_flow import GradientFlow, Stack
 from debugkit.measurements.gradient_flow.depth import decades_per_layer
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, module_name
 
 RATIO = 1e-4
 PASSES = 3
@@ -61,8 +62,8 @@ def judge(seen: GradientFlow, context: Context) -> Iterator[Finding]:
     for stack in worst.values():
         last = stack.gradients[-1]
         yield context.finding(
-            f"The gradient of {stack.modules[0]} is {_ratio(stack):.1g} of that of {stack.modules[-1]}: "
-            f"it shrinks over {len(stack.modules)} layers.",
+            f"The gradient of {module_name(stack.modules[0])} is {amount(_ratio(stack), 1)} times that of "
+            f"{module_name(stack.modules[-1])}: it shrinks over {len(stack.modules)} layers.",
             module=stack.modules[0],
             evidence={
                 "modules": list(stack.modules),

@@ -36,6 +36,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.gradient_flow import GradientFlow, Stack
 from debugkit.measurements.gradient_flow.depth import decades_per_layer
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, module_name
 
 RATIO = 1e4
 PASSES = 3
@@ -62,8 +63,8 @@ def judge(seen: GradientFlow, context: Context) -> Iterator[Finding]:
         what = "output" if forward >= backward else "gradient"
         sizes = stack.outputs[-1] if forward >= backward else stack.gradients[-1]
         yield context.finding(
-            f"The {what} grows by a factor of {_growth(stack):.1g} over {len(stack.modules)} layers, "
-            f"{stack.modules[0]} to {stack.modules[-1]}.",
+            f"The {what} grows by a factor of {amount(_growth(stack), 1)} over {len(stack.modules)} layers, "
+            f"{module_name(stack.modules[0])} to {module_name(stack.modules[-1])}.",
             module=stack.modules[-1] if what == "output" else stack.modules[0],
             evidence={
                 "modules": list(stack.modules),

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.gradient_flow import GradientFlow
 from debugkit.rule import Context, rule
+from debugkit.rule_text import module_name
 
 SHARE = 0.9
 UNITS, SAMPLES, PASSES = 8, 16, 3
@@ -55,8 +56,8 @@ def judge(seen: GradientFlow, context: Context) -> Iterator[Finding]:
         if layer.units < UNITS or layer.samples < SAMPLES or layer.after_a_step <= SHARE * layer.units:
             continue
         yield context.finding(
-            f"{layer.after_a_step} of {layer.units} ReLU units of {layer.module or 'the model'} are zero "
-            f"for all {layer.samples} samples.",
+            f"{layer.after_a_step:,} of {layer.units:,} ReLU units of {module_name(layer.module)} are zero for all "
+            f"{layer.samples:,} samples.",
             module=layer.module,
             evidence={
                 "units": layer.units,

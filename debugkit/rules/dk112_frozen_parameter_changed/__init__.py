@@ -38,6 +38,7 @@ from typing import Literal
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import observed_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, code, counted, module_name, quoted, verb
 
 Cause = Literal["optimizer", "forward"]
 
@@ -82,10 +83,15 @@ def judge(seen: FrozenTensors, context: Context) -> Iterator[Finding]:
         groups[tower, change.kind, change.cause].append(change)
     for (_, kind, cause), changes in groups.items():
         first = changes[0]
-        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-        when = "in optimizer.step()" if cause == "optimizer" else "during the forward pass"
+        count = len(changes)
+        what = (
+            f"The frozen {kind} {code(first.path)}"
+            if count == 1
+            else f"{counted(count, f'frozen {kind}')} ({quoted((change.path for change in changes), 2)})"
+        )
+        when = "in `optimizer.step()`" if cause == "optimizer" else "during the forward pass"
         yield context.finding(
-            f"Frozen {kind} {first.path}{more} changed {when}, by up to {max(c.largest for c in changes):.2g}.",
+            f"{what} changed {when}, by up to {amount(max(change.largest for change in changes), 2)}.",
             module=first.module,
             parameter=first.path if kind == "parameter" else None,
             evidence={
@@ -95,13 +101,15 @@ def judge(seen: FrozenTensors, context: Context) -> Iterator[Finding]:
                 "largest": max(change.largest for change in changes),
                 "during": cause,
             },
-            fix=_fix(first),
+            fix=_fix(first, count),
         )
 
 
-def _fix(change: FrozenChange) -> str:
+def _fix(change: FrozenChange, count: int) -> str:
     if change.kind == "buffer":
-        return f"Call {change.module}.eval() after every model.train(), so that its statistics do not change."
+        module = module_name(change.module)
+        return f"Call `eval()` on {module} after every `model.train()`, so that its statistics do not change."
     if change.cause == "optimizer":
-        return "Freeze it before the optimizer is built, and check that the freeze pattern matches its name."
-    return f"Find the code in the forward pass that writes to {change.path}."
+        what, names = verb(count, "it", "them"), verb(count, "its name", "their names")
+        return f"Freeze {what} before the optimizer is built, and check that the freeze pattern matches {names}."
+    return f"Find the code in the forward pass that writes to `{change.path}`."

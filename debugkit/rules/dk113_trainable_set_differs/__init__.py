@@ -25,13 +25,14 @@ names is. Prefixes that wrappers (compile, DDP, FSDP) add to a name are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.module_paths import shared_module
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, quoted, verb
 
 
 @measured_by(".measure:compare_the_trainable_set", cost=0)
@@ -60,11 +61,12 @@ class TrainableSet:
 )
 def judge(seen: TrainableSet, context: Context) -> Iterator[Finding]:
     if seen.unmatched:
+        count = len(seen.unmatched)
         yield context.finding(
-            f"{_listed([repr(pattern) for pattern in seen.unmatched])} of trainable= "
-            f"{'matches' if len(seen.unmatched) == 1 else 'match'} no parameter.",
+            f"The pattern{'s' * (count > 1)} {quoted(seen.unmatched)} in `Declare(trainable=…)` "
+            f"{verb(count, 'matches', 'match')} no parameter.",
             evidence={"unmatched": list(seen.unmatched), "trainable": seen.trainable},
-            fix="Compare the pattern with the names in model.named_parameters().",
+            fix="Compare the pattern with the names in `model.named_parameters()`.",
         )
     if seen.undeclared:
         yield _finding(seen.undeclared, seen.numel_undeclared, "trainable but not declared", context)
@@ -75,14 +77,10 @@ def judge(seen: TrainableSet, context: Context) -> Iterator[Finding]:
 def _finding(paths: tuple[str, ...], numel: int, side: str, context: Context) -> Finding:
     count = len(paths)
     return context.finding(
-        f"{count} parameter{'s are' if count > 1 else ' is'} {side}: {_listed(paths)}.",
+        f"{counted(count, 'parameter')} {verb(count, 'is', 'are')} {side}: {quoted(paths)}.",
         module=shared_module(paths),
         parameter=paths[0] if count == 1 else None,
         evidence={"parameters": list(paths), "numel": numel},
-        fix="Set requires_grad from the declared patterns, before the optimizer is built.",
+        fix="Set `requires_grad` from the declared patterns, before the optimizer is built.",
         affects=paths,
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + " …" * (len(names) > 3)

@@ -40,6 +40,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.module_paths import shared_module
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import code, counted, quoted, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,39 +85,40 @@ def judge(seen: CheckpointMatch, context: Context) -> Iterator[Finding]:
     evidence = _evidence(seen)
     if seen.unexpected or seen.mismatched:
         names = [*(mismatch.name for mismatch in seen.mismatched), *seen.unexpected]
-        fit = "fits no tensor" if len(names) == 1 else "fit no tensors"
+        match = verb(len(names), "matches", "match")
         yield context.finding(
-            f"{len(names)} of {seen.tensors} checkpoint tensors {fit} in the model: {_listed(names)}."
+            f"{len(names):,} of {counted(seen.tensors, 'checkpoint tensor')} {match} no tensor of the "
+            f"model: {quoted(names)}."
             + (
-                f" Their names begin with {seen.renaming[0]!r}, those in the model with {seen.renaming[1]!r}."
+                f" Their names {_prefixed(seen.renaming[0])}, those in the model {_prefixed(seen.renaming[1])}."
                 if seen.renaming
                 else ""
             ),
             module=_module(seen.missing or [mismatch.name for mismatch in seen.mismatched]),
             evidence=evidence,
-            fix="Rename the keys so that they match, and load with strict=True.",
+            fix="Rename the keys so that they match, and load with `strict=True`.",
             affects=seen.missing,
         )
     elif seen.missing:
-        one = len(seen.missing) == 1
-        are, keep = ("is", "keeps its") if one else ("are", "keep their")
+        count = len(seen.missing)
         yield context.finding(
-            f"{len(seen.missing)} tensor{'s' * (not one)} of the model {are} not in the checkpoint "
-            f"and {keep} initialisation: {_listed(seen.missing)}.",
+            f"{counted(count, 'tensor')} of the model {verb(count, 'is', 'are')} not in the checkpoint and "
+            f"{verb(count, 'keeps its', 'keep their')} initialisation: {quoted(seen.missing)}.",
             module=_module(seen.missing),
             evidence=evidence,
-            fix="Load them from another source, or declare them: Declare(fresh=(…)).",
+            fix="Load them from another source, or declare them: `Declare(fresh=(…))`.",
             affects=seen.missing,
         )
     if seen.different and seen.trained_since is None:
-        do = "does" if len(seen.different) == 1 else "do"
+        count = len(seen.different)
         yield context.finding(
-            f"{len(seen.different)} of {seen.tensors} tensors {do} not have the checkpoint's values: "
-            f"{_listed(seen.different)}.",
+            f"{count:,} of {counted(seen.tensors, 'tensor')} {verb(count, 'does', 'do')} not have the checkpoint's "
+            f"values: {quoted(seen.different)}.",
             module=_module(seen.different),
-            parameter=seen.different[0] if len(seen.different) == 1 else None,
+            parameter=seen.different[0] if count == 1 else None,
             evidence=evidence,
-            fix="Check that load_state_dict ran, that its error was not caught, and that no later code re-initialises.",
+            fix="Check that `load_state_dict()` ran, that its error was not caught, and that no later code "
+            "initialises the tensors again.",
             affects=seen.different,
         )
 
@@ -133,8 +135,8 @@ def _evidence(seen: CheckpointMatch) -> dict[str, object]:
     }
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + " …" * (len(names) > 3)
+def _prefixed(prefix: str) -> str:
+    return f"begin with {code(prefix)}" if prefix else "have no prefix"
 
 
 def _module(names: Sequence[str]) -> str | None:

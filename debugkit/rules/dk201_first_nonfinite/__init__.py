@@ -42,6 +42,7 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.rule import Context, rule
+from debugkit.rule_text import code, module_name, sentence
 from debugkit.step_replay.nonfinite import Nonfinite, NonfiniteOrigin
 
 
@@ -75,14 +76,33 @@ def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
 
 def _message(origin: NonfiniteOrigin) -> str:
     if origin.source == "input":
-        return f"{origin.operation} holds {origin.kind} before anything is computed from it."
+        return f"{_input(origin.operation)} already contains {origin.kind} when the forward pass begins."
     if origin.source == "parameter":
-        return f"{origin.operation} of {origin.module or 'the model'} holds {origin.kind} before the forward pass."
+        path = ".".join(filter(None, (origin.module, origin.operation)))
+        return f"{code(path)} already contains {origin.kind} when the forward pass begins."
     if origin.source == "unlocated":
-        place = f"The output of {origin.module or 'the model'}" if origin.operation != "loss" else "The loss"
-        return f"{place} holds {origin.kind}; the operation that made it is unknown: {origin.note}."
-    given = "finite input" if origin.inputs_finite else f"an input that holds {origin.inputs}"
-    return f"{origin.operation} made {origin.kind} from {given}" + (f" in `{origin.code}`." if origin.code else ".")
+        place = f"The output of {module_name(origin.module)}" if origin.operation != "loss" else "The loss"
+        return f"{place} contains {origin.kind}; the operation that produced it is unknown: {origin.note}."
+    place = f" in {code(origin.code)}" if origin.code else ""
+    return f"{code(_operation(origin.operation))} returned {origin.kind} for {_given(origin)}{place}."
+
+
+def _given(origin: NonfiniteOrigin) -> str:
+    if origin.inputs_finite:
+        return "finite input"
+    kinds, _, source = origin.inputs.partition(" from ")
+    came = f" (from {source if source == 'the model' else code(_operation(source))})" if source else ""
+    return f"input that contains {kinds}{came}"
+
+
+def _operation(name: str) -> str:
+    """The name that a program uses: `_softmax` is the operation inside `softmax`."""
+    return name.lstrip("_")
+
+
+def _input(name: str) -> str:
+    """The name of a keyword is code; `the input`, `input 0` and `argument 2` are words."""
+    return sentence(name) if name == "the input" or name.startswith(("input ", "argument ")) else code(name)
 
 
 def _fix(origin: NonfiniteOrigin) -> str:
@@ -91,7 +111,7 @@ def _fix(origin: NonfiniteOrigin) -> str:
     if origin.source == "parameter":
         return "Check the previous step and the checkpoint: it comes from an earlier update or from the initialisation."
     if origin.source == "unlocated":
-        return "Run debugkit.first_nonfinite(model, batch) on the batch of this step."
+        return "Run `debugkit.first_nonfinite(model, batch)` on the batch of this step."
     if not origin.inputs_finite:
         return "Leave at least one valid position in each row of the mask, or make the operation's input finite."
-    return "Give the operation an input for which it is defined. Do not replace the NaN afterwards."
+    return f"Give the operation an input for which it is defined. Do not replace the {origin.kind} afterwards."

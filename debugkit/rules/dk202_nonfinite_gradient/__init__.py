@@ -37,6 +37,7 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.rule import Context, rule
+from debugkit.rule_text import code, counted, verb
 from debugkit.step_replay.nonfinite import Nonfinite, NonfiniteOrigin
 
 
@@ -76,15 +77,15 @@ def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
 
 def _message(origin: NonfiniteOrigin) -> str:
     affected = len(origin.parameters)
-    reach = f"{affected} of {origin.parameter_count} gradients {'is' if affected == 1 else 'are'} not finite"
+    reach = f"{affected:,} of {counted(origin.parameter_count, 'gradient')} {verb(affected, 'is', 'are')} not finite"
     if not origin.parameter_count:  # a step that was replayed only to find the operation
         reach = "The affected gradients were not recorded"
     if origin.source == "unlocated":
-        first = f", {origin.parameters[0]} first" if origin.parameters else ""
-        return f"{reach}{first}; the operation that made them so is unknown: {origin.note}."
+        first = f", that of {code(origin.parameters[0])} first" if origin.parameters else ""
+        return f"{reach}{first}; the operation that produced them is unknown: {origin.note}."
     what = (
-        f"{origin.operation} made {origin.kind} from finite input"
+        f"{code(origin.operation)} returned {origin.kind} for a finite gradient"
         if origin.source == "operation"
-        else f"Finite gradients became {origin.kind} when they were added up for {origin.operation}"
+        else f"Finite gradients became {origin.kind} when they were added up for {code(origin.operation)}"
     )
-    return f"{what}" + (f"; forward: `{origin.code}`. " if origin.code else ". ") + f"{reach}."
+    return f"{what}{f' in the backward pass of {code(origin.code)}' if origin.code else ''}. {reach}."

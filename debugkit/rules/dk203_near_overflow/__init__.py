@@ -42,6 +42,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, module_name
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,10 @@ def judge(seen: DtypePeaks, context: Context) -> Iterator[Finding]:
         return
     first = near[0]
     value = largest(first)
-    place = first.module or "the model"
+    reached, maximum = amount(value), amount(first.limit, 5 if first.limit < 1e6 else 3)
     held = f", which autocast converts to {first.dtype}" if first.converted else f" in {first.dtype}"
     yield context.finding(
-        f"The {first.role} of {place} reaches {value:.4g}{held}, whose maximum is {first.limit:.4g}.",
+        f"The {first.role} of {module_name(first.module)} reaches {reached}{held}, whose maximum is {maximum}.",
         module=first.module,
         evidence={
             "largest": value,

@@ -43,6 +43,7 @@ from collections.abc import Iterator, Sequence
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.parameter_updates import ParameterHistory, ParameterUpdates
 from debugkit.rule import Context, rule
+from debugkit.rule_text import code
 
 _THRESHOLD = 0.9
 _IN_A_ROW = 3
@@ -73,8 +74,8 @@ def judge(seen: ParameterUpdates, context: Context) -> Iterator[Finding]:
         rate = first.last[-1].learning_rate
         yield context.finding(
             f"{min(shares):.0%} of the {first.dtype} weights that {label.split(' ')[0]} updates stay bit for bit the "
-            f"same: at a learning rate of {rate:.2g} the updates are rounded away. The largest such weight is "
-            f"{first.path}.",
+            f"same: at a learning rate of {rate:.2g} the updates are rounded away. The largest of them is "
+            f"{code(first.path)}.",
             parameter=first.path,
             evidence={
                 "lost_share": min(shares),
@@ -86,7 +87,7 @@ def judge(seen: ParameterUpdates, context: Context) -> Iterator[Finding]:
                 "parameters_lost": len(still),
                 "parameters_measured": len(shown),
             },
-            fix="Keep the weights in float32 and compute under torch.autocast, or use an optimizer with float32 "
+            fix="Keep the weights in float32 and compute under `torch.autocast`, or use an optimizer with float32 "
             "copies or stochastic rounding.",
             affects=[p.path for p in still],
         )

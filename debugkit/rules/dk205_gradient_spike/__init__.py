@@ -44,6 +44,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, code
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ def judge(seen: GradientHistory, context: Context) -> Iterator[Finding]:
             continue
         usual = median(before)
         yield context.finding(
-            f"The gradient norm of {run.optimizer} jumped to {newest.norm:.3g}, {newest.norm / usual:.0f} times the "
-            f"median of the previous {len(before)} steps. {newest.largest} has the largest share.",
+            f"The gradient norm of {_name(run, seen)} jumped to {amount(newest.norm)}, {amount(newest.norm / usual)} "
+            f"times the median of the previous {len(before)} steps. {code(newest.largest)} has the largest share.",
             parameter=newest.largest,
             step=newest.step,
             evidence={
@@ -113,6 +114,10 @@ def judge(seen: GradientHistory, context: Context) -> Iterator[Finding]:
             },
             fix="Look at the batch of this step first. Then clip the gradient norm, or lower the learning rate.",
         )
+
+
+def _name(run: OptimizerNorms, seen: GradientHistory) -> str:
+    return run.optimizer if len(seen.optimizers) > 1 else run.optimizer.partition(" ")[0]
 
 
 def robust_z(value: float, before: Sequence[float]) -> float:

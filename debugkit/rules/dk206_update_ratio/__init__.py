@@ -41,6 +41,7 @@ from collections.abc import Iterator, Sequence
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.parameter_updates import ParameterHistory, ParameterUpdates
 from debugkit.rule import Context, rule
+from debugkit.rule_text import code, counted
 
 _LOW, _HIGH = 1e-7, 1e-1
 _IN_A_ROW = 5
@@ -64,7 +65,9 @@ def judge(seen: ParameterUpdates, context: Context) -> Iterator[Finding]:
     for parameter in seen.parameters:
         if _is_measurable(parameter):
             matrices[parameter.optimizer].append(parameter)
-    for label, measured in matrices.items():
+    several = len({parameter.optimizer for parameter in seen.parameters}) > 1
+    for optimizer, measured in matrices.items():
+        label = optimizer if several else optimizer.partition(" ")[0]
         high = [parameter for parameter in measured if all(update.ratio > _HIGH for update in parameter.last)]
         low = [parameter for parameter in measured if is_low(parameter)]
         if high:
@@ -97,11 +100,11 @@ def _finding(
 ) -> Finding:
     worst = (max if how == "too large" else min)(found, key=lambda parameter: parameter.last[-1].ratio)
     more = len(found) - 1
-    others = f" and {more} more weight{'s' * (more > 1)}" if more else ""
+    others = f" and {counted(more, 'more weight')}" if more else ""
     update = worst.last[-1]
     return context.finding(
-        f"The updates of {worst.path}{others} by {label} are {how} for {_IN_A_ROW} steps in a row: "
-        f"{update.ratio:.2g} of the weight's size, at a learning rate of {update.learning_rate:.2g}.",
+        f"The updates of {code(worst.path)}{others} by {label} have been {how} for {_IN_A_ROW} steps in a row: "
+        f"{update.ratio:.2g} times the weight's size, at a learning rate of {update.learning_rate:.2g}.",
         parameter=worst.path,
         evidence={
             "ratio": [entry.ratio for entry in worst.last],

@@ -35,6 +35,7 @@ from collections.abc import Iterator, Sequence
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.losses import Loss, Losses
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, counted, listed
 
 _FACTOR = 50.0
 _IN_A_ROW = 3
@@ -56,10 +57,10 @@ def judge(seen: Losses, context: Context) -> Iterator[Finding]:
     if bad is not None:
         values = [loss for step, loss in steps if step >= bad]
         yield context.finding(
-            f"The loss has not been finite since step {bad}, for {len(values)} steps so far.",
+            f"The loss has not been finite since step {bad}, for {counted(len(values), 'step')} so far.",
             step=bad,
             evidence={"first_step": bad, "losses": [str(value) for value in values[:8]], "in_a_row": _IN_A_ROW},
-            fix="Restart from a checkpoint before this step, and find the operation that made the first NaN or Inf.",
+            fix="Restart from a checkpoint before this step, and find the operation that first gave NaN or Inf.",
         )
         return
     start = _start(seen)
@@ -70,8 +71,8 @@ def judge(seen: Losses, context: Context) -> Iterator[Finding]:
         return
     values = [loss for step, loss in steps if step >= high][:_IN_A_ROW]
     yield context.finding(
-        f"The loss has been more than {_FACTOR:g} times its initial value ({start:.3g}) since step {high}: "
-        f"{values[0]:.3g}, {values[1]:.3g}, {values[2]:.3g}.",
+        f"The loss has been more than {_FACTOR:g} times its initial value ({amount(start)}) since step {high}: "
+        f"{listed(map(amount, values))}.",
         step=high,
         severity=Severity.WARNING,
         certainty=Certainty.STATISTICAL,

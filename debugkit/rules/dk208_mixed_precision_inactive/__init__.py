@@ -42,6 +42,7 @@ from debugkit.loop.scaler_use import ScalerUse
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, counted, module_name
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _judge_autocast(seen: AutocastUse, context: Context) -> Iterator[Finding]:
         return
     region = seen.regions[0]
     yield context.finding(
-        f"Autocast is enabled for {region.device}, but {share:.0%} of the operations run in float32: "
+        f"Autocast is enabled for {_device(region.device)}, but {share:.0%} of the operations run in float32: "
         f"{_why(seen, wide)}.",
         module=wide[0].module,
         at=region.at,
@@ -118,18 +119,22 @@ def _judge_autocast(seen: AutocastUse, context: Context) -> Iterator[Finding]:
             "modules": [product.module for product in wide[:_NAMED]],
             "autocast_for": [f"{each.device} {each.dtype}" for each in seen.regions],
         },
-        fix=f'Enter torch.autocast(device_type="{wide[0].device}", dtype=...) around the model\'s forward pass and the '
+        fix=f'Enter `torch.autocast(device_type="{wide[0].device}", dtype=…)` around the model\'s forward pass and the '
         "loss, and check that no part of the model disables it.",
     )
 
 
 def _why(seen: AutocastUse, wide: list[Product]) -> str:
-    device, module = wide[0].device, wide[0].module or "the model"
+    device, module = wide[0].device, module_name(wide[0].module)
     if all(region.device != device for region in seen.regions):
-        return f"the model is on {device}"
+        return f"the model runs on {_device(device)}"
     if wide[0].autocast:
-        return f"{module} returns float32 although autocast is enabled there"
-    return f"autocast is disabled while {module}, the largest part, runs"
+        return f"{module}, the largest part, returns float32 although autocast is enabled there"
+    return f"autocast is disabled in {module}, the largest part"
+
+
+def _device(kind: str) -> str:
+    return kind.upper() if kind in ("cpu", "cuda", "mps", "xpu") else kind
 
 
 def _judge_scaler(seen: ScalerUse, context: Context) -> Iterator[Finding]:
@@ -138,9 +143,8 @@ def _judge_scaler(seen: ScalerUse, context: Context) -> Iterator[Finding]:
     if not all_skipped and not often:
         return
     yield context.finding(
-        f"The GradScaler skipped {seen.skipped} of {seen.asked} steps. Its scale is now {seen.scale:.3g}."
-        if seen.scale is not None
-        else f"The GradScaler skipped {seen.skipped} of {seen.asked} steps.",
+        f"The GradScaler skipped {seen.skipped:,} of {counted(seen.asked, 'step')}."
+        + (f" Its scale is now {amount(seen.scale)}." if seen.scale is not None else ""),
         severity=Severity.ERROR if all_skipped else Severity.WARNING,
         evidence={
             "skipped": seen.skipped,
@@ -148,7 +152,7 @@ def _judge_scaler(seen: ScalerUse, context: Context) -> Iterator[Finding]:
             "threshold": _SKIPPED_SHARE,
             "scale": seen.scale,
         },
-        fix="Use debugkit.first_nonfinite to find the Inf that no scale removes."
+        fix="Use `debugkit.first_nonfinite` to find the Inf that no scale removes."
         if all_skipped
         else "Use bfloat16, which needs no scaler, or make the scale grow less often.",
     )

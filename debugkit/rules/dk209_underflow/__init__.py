@@ -46,6 +46,7 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.observation import measured_by, observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, code, counted, listed, module_name, sentence, verb
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,9 @@ class RescaledGradients(PlainData):
 _THRESHOLD = 0.3
 _IN_A_ROW = 3
 _FEWEST = 32
-_FIX = "Scale the loss: use torch.amp.GradScaler with float32 weights under autocast. Or use bfloat16 without a scale."
+_FIX = (
+    "Scale the loss: use `torch.amp.GradScaler` with float32 weights under autocast. Or use bfloat16 without a scale."
+)
 
 
 @rule(
@@ -136,10 +139,12 @@ def _judge_rescaled(seen: RescaledGradients, context: Context) -> Iterator[Findi
         return
     zero, subnormal = (sum(getattr(g, count) for g in seen.gradients) for count in ("zero", "subnormal"))
     nonzero = sum(gradient.nonzero for gradient in seen.gradients)
+    counts = {"zero": zero, "subnormal": subnormal}
+    lost = [f"{count:,} {verb(count, 'becomes', 'become')} {what}" for what, count in counts.items() if count]
     worst = max(seen.gradients, key=lambda gradient: gradient.lost)
     yield context.finding(
-        f"Gradients are too small for float16: {zero} of {nonzero} values become zero and {subnormal} subnormal, but "
-        f"not if the loss is multiplied by {seen.scale:g}. {worst.parameter} loses the most.",
+        f"Gradients are too small for float16: of {counted(nonzero, 'value')}, {listed(lost)}. Multiplying the loss "
+        f"by {amount(seen.scale, 5)} prevents this. {code(worst.parameter)} loses the most.",
         parameter=worst.parameter,
         certainty=Certainty.PROOF,
         evidence={
@@ -161,13 +166,14 @@ def _judge_steps(seen: HalfGradients, context: Context) -> Iterator[Finding]:
     last = steps[-1]
     nonzero, subnormal = _sum(last, "nonzero"), _sum(last, "subnormal")
     worst = max(last.gradients, key=_lost)
+    place = code(worst.parameter) if worst.parameter else sentence(module_name(worst.module))
     what = (
         "All float16 gradients are zero, although the loss is not"
         if nonzero == 0
-        else f"In the median float16 gradient {share(last):.0%} of the non-zero values are subnormal"
+        else f"In the median float16 gradient, {share(last):.0%} of the non-zero values are subnormal"
     )
     yield context.finding(
-        f"{what}, for {_IN_A_ROW} steps in a row. {worst.parameter or worst.module or 'The model'} loses the most.",
+        f"{what}, for {_IN_A_ROW} steps in a row. {place} loses the most.",
         module=worst.module,
         parameter=worst.parameter,
         step=last.step,

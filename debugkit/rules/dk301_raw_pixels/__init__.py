@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.image_inputs import ImageInput, ImageInputs
 from debugkit.rule import Context, rule
+from debugkit.rule_text import module_name
 
 LARGEST_CODE = 2.0
 """Masks and ternary codes go up to here, colour images in whole numbers go higher."""
@@ -53,7 +54,7 @@ def judge(seen: ImageInputs, context: Context) -> Iterator[Finding]:
         threshold = LARGEST_CLASS if image.channels == 1 else LARGEST_CODE
         if not is_raw(image) or image.maximum <= threshold:
             continue
-        place = image.module or "the first layer"
+        place = module_name(image.module) if image.module else "the first layer"
         yield context.finding(
             f"Pixel values reach {place} as whole numbers from {image.minimum:g} to {image.maximum:g}.",
             module=image.module,

@@ -39,6 +39,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.image_inputs import ImageInput, ImageInputs
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, module_name
 
 DARKEST = -2.3
 """Lower than with any known constants: black is -2.12 with ImageNet's, -1.79 with CLIP's."""
@@ -67,9 +68,11 @@ def judge(seen: ImageInputs, context: Context) -> Iterator[Finding]:
         if fault is None:
             continue
         what, fix = fault
+        place = module_name(image.module) if image.module else "the first layer"
         yield context.finding(
-            f"Pixel values at {image.module or 'the first layer'} range from {image.minimum:.3g} to "
-            f"{image.maximum:.3g} with mean {image.mean:.2g} and standard deviation {image.std:.2g}: {what}.",
+            f"The pixel values that reach {place} {what}: they are between {amount(image.minimum)} and "
+            f"{amount(image.maximum)}, with mean {amount(image.mean, 2)} and standard deviation "
+            f"{amount(image.std, 2)}.",
             module=image.module,
             evidence={
                 "minimum": image.minimum,
@@ -90,23 +93,23 @@ def diagnose(image: ImageInput) -> tuple[str, str] | None:
         return None
     if image.maximum - image.minimum <= FLATTEST:
         return (
-            "the image is nearly constant, as after scaling twice",
+            "are nearly constant, as after scaling twice",
             "Scale by 1/255 once, and use statistics of the scaled range.",
         )
     if image.minimum >= 0 and image.maximum > BRIGHTEST and image.mean > OFF_CENTRE:
-        return "it was never normalised", "Divide by 255 and normalise with the tower's mean and standard deviation."
+        return "were never normalised", "Divide by 255 and normalise with the tower's mean and standard deviation."
     bars = image.lowest_share >= BAR_SHARE and image.above_lowest - image.minimum > BAR_GAP
     if image.minimum < DARKEST and bars:
         return (
-            "bars of a single value are far below the rest of the image",
+            "contain bars of a single value far below the rest of the image",
             "Pad with 0 before scaling, or with the lowest value after it.",
         )
     if image.minimum < DARKEST and image.maximum <= 1.001 and image.mean < -0.5:
-        return "it was scaled to [-1, 1] twice", "Scale in one place: in the processor or in the policy, not in both."
+        return "were scaled to [-1, 1] twice", "Scale in one place: in the processor or in the policy, not in both."
     outside = image.minimum < DARKEST or image.maximum > BRIGHTEST
     if outside and (abs(image.mean) > OFF_CENTRE or image.std > WIDEST):
         return (
-            "it was normalised twice or with other statistics",
+            "were normalised twice or with other statistics",
             "Normalise in one place, with the tower's own statistics.",
         )
     return None

@@ -41,6 +41,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.padding import PaddingReaction
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
 
 
 @rule(
@@ -66,10 +67,10 @@ def judge(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
         for movement, by in ((content, by_content), (longer, by_length))
         if movement and by
     )
-    more = f"{seen.added} more position{'s' * (seen.added != 1)} of padding"
+    more = f"{counted(seen.added, 'more position')} of padding"
     change = "other content in the padding" if by_content else more
     yield context.finding(
-        f"The result for the content positions changes by {moved:.2g} of its size with {change}. It must not change.",
+        f"With {change}, the result for the content positions changes by {moved:.2g} of its size. It must not change.",
         module=(content.module if content is not None and by_content else None) or "",
         evidence={
             "floor": seen.floor,
@@ -81,9 +82,9 @@ def judge(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
             "moved_by_more_padding": longer.moved if longer else None,
             "loss_moved_by_more_padding": longer.loss_moved if longer else None,
         },
-        fix=f"Pass {seen.mask} to this module, and exclude masked positions from sums, means and softmaxes."
+        fix=f"Pass `{seen.mask}` to this module, and exclude masked positions from sums, means and softmaxes."
         if by_content
-        else f"Count positions from {seen.mask} (cumsum - 1), and read the last position that has content.",
+        else f"Count positions from `{seen.mask}` (`cumsum(-1) - 1`), and read the last position that has content.",
     )
 
 

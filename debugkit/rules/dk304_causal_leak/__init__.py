@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.label_alignment import FutureTokens
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
 
 
 @rule(
@@ -49,7 +50,7 @@ def judge(seen: FutureTokens, context: Context) -> Iterator[Finding]:
         return
     yield context.finding(
         f"Changing later tokens changes earlier outputs by up to {seen.moved:.2g} of their size "
-        f"({seen.positions} position{'s' * (seen.positions != 1)} compared).",
+        f"({counted(seen.positions, 'position')} compared).",
         module=seen.module,
         evidence={"moved": seen.moved, "floor": seen.floor, "positions": seen.positions, "output": seen.output},
         fix="Give this module a causal mask: position i may only use positions j <= i.",

@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
 
 
 @measured_by(".measure:replace_sample_zero", cost=3, requires=("batch",))
@@ -79,15 +80,15 @@ def judge(seen: BatchIndependence, context: Context) -> Iterator[Finding]:
     }
     if context.declare.coupled_batch or seen.one_column:
         yield context.finding(
-            f"The samples of a batch influence each other (by {seen.moved:.2g} of the output), as in contrastive "
-            "models.",
+            f"The samples of a batch influence each other, by up to {seen.moved:.2g} of the output's size, as in "
+            "contrastive models.",
             module=seen.module,
             evidence=evidence,
             fix="Nothing to do if that is intended.",
             severity=Severity.INFO,
         )
         return
-    others = f"{seen.rows_moved} other sample{'s' * (seen.rows_moved != 1)}"
+    others = counted(seen.rows_moved, "other sample")
     yield context.finding(
         f"Replacing sample 0 changes the output of {others} by up to {seen.moved:.2g} of its size. It must not change.",
         module=seen.module,

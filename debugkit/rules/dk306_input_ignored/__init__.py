@@ -43,6 +43,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import entry_name, sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,11 @@ def judge(seen: ModalityEffects, context: Context) -> Iterator[Finding]:
     for effect in seen.inputs:
         if effect.moved > seen.floor or (effect.moved_with_gates_open or 0.0) > seen.floor:
             continue
+        name = entry_name(effect.name)
         doubt = " The model computes in 16 bits, where rounding can hide a small effect." if seen.rounded else ""
         yield context.finding(
-            f"{effect.name} is ignored: exchanging it among the samples changes neither an output nor the loss.{doubt}",
+            f"{sentence(name)} is ignored: exchanging it among the samples changes neither an output nor the "
+            f"loss.{doubt}",
             evidence={
                 "input": effect.name,
                 "paths": list(effect.paths),
@@ -94,6 +97,6 @@ def judge(seen: ModalityEffects, context: Context) -> Iterator[Finding]:
                 "moved_with_gates_open": effect.moved_with_gates_open,
                 "floor": seen.floor,
             },
-            fix=f"Follow {effect.name} through forward(): find where it is dropped, masked out or overwritten.",
+            fix=f"Follow {name} through `forward()`: find where it is dropped, masked out or overwritten.",
             severity=Severity.INFO if seen.rounded else Severity.ERROR if effect.declared else None,
         )

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import entry_name, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ ENOUGH = 16
 )
 def judge(seen: Targets, context: Context) -> Iterator[Finding]:
     for each in seen.tensors:
-        counted = each.total - each.ignored
+        considered, name = each.total - each.ignored, entry_name(each.path, "the target")
         evidence = {
             "targets": each.total,
             "ignored": each.ignored,
@@ -83,20 +84,20 @@ def judge(seen: Targets, context: Context) -> Iterator[Finding]:
             "path": each.path,
             "threshold": ENOUGH,
         }
-        if each.total and not counted:
-            values = "The only value" if each.total == 1 else f"All {each.total} values"
+        if each.total and not considered:
+            values = "The only value" if each.total == 1 else f"All {each.total:,} values"
             yield context.finding(
-                f"{values} of {each.path} {'is' if each.total == 1 else 'are'} ignored: there is nothing to learn.",
+                f"{values} of {name} {verb(each.total, 'is', 'are')} ignored: there is nothing to learn.",
                 evidence=evidence,
                 fix="Decode the intended answer, and find the code that overwrites it with the ignored value.",
             )
-        elif each.distinct == 1 and counted >= ENOUGH:
+        elif each.distinct == 1 and considered >= ENOUGH:
             class_of_samples = each.whole_numbers and not each.per_token
             counting = " that are not ignored" if each.ignored else ""
             yield context.finding(
-                f"All {counted} values of {each.path}{counting} are {each.value:g}.",
+                f"All {considered:,} values of {name}{counting} are {each.value:g}.",
                 evidence=evidence,
-                fix=f"Check where {each.path} comes from, and that the loader shuffles.",
+                fix=f"Check where {name} comes from, and that the loader shuffles.",
                 severity=Severity.INFO if class_of_samples else Severity.WARNING,
                 certainty=Certainty.STATISTICAL,
             )

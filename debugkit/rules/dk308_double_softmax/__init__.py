@@ -50,7 +50,7 @@ def judge(seen: ClassificationLosses, context: Context) -> Iterator[Finding]:
             continue
         what, fix = wrong
         yield context.finding(
-            f"{call.operation} receives {what}.",
+            f"`{call.operation}` receives {what}.",
             at=call.at,
             evidence={
                 "distributions": call.distributions,
@@ -74,5 +74,5 @@ def _wrong(call: ClassificationLoss) -> tuple[str, str] | None:
     if call.classes < 2 or not call.distributions:
         return None
     if call.operation == "nll_loss":
-        return "probabilities instead of log-probabilities", "Use log_softmax, or cross_entropy on the logits."
+        return "probabilities instead of log-probabilities", "Use `log_softmax`, or `cross_entropy` on the logits."
     return "probabilities, but applies a softmax itself", "Pass the logits, without a softmax."

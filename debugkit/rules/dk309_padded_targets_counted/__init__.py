@@ -42,6 +42,7 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLi
 from debugkit.measurements.padding import PaddingReaction
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, entry_name, verb
 
 
 @measured_by(".measure:change_padded_actions", cost=4, requires=("batch",))
@@ -96,7 +97,7 @@ def _tokens(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
     if moved <= seen.floor:
         return
     count = seen.counted_labels
-    labels = f"{count} label{'s' * (count != 1)} in the padding {'is' if count == 1 else 'are'} not ignored"
+    labels = f"{counted(count, 'label')} in the padding {verb(count, 'is', 'are')} not ignored"
     why = labels if count else "the mean includes the padded positions"
     yield context.finding(
         f"The loss changes by {moved:.2g} of its size with the padding, although the outputs do not: {why}.",
@@ -107,7 +108,7 @@ def _tokens(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
             "counted_labels": seen.counted_labels,
             "padded_positions": seen.padded,
         },
-        fix="Pad the labels with -100, which cross_entropy ignores."
+        fix="Pad the labels with -100, which `cross_entropy` ignores."
         if seen.counted_labels
         else "Divide the summed loss by the number of positions with a target, not by all positions.",
     )
@@ -122,16 +123,18 @@ def _chunks(seen: PaddedActions, context: Context) -> Iterator[Finding]:
     }
     if seen.target_moved > seen.floor:
         yield context.finding(
-            f"Actions marked as padding are learnt: changing them changes the loss by {seen.target_moved:.2g} of its "
-            "size.",
+            "Actions that are marked as padding count in the loss: other values there change it by "
+            f"{seen.target_moved:.2g} of its size.",
             evidence=evidence,
-            fix=f"Exclude steps with {seen.path} from the loss, and check that the loss reads it under this name.",
+            fix=f"Exclude the steps that {entry_name(seen.path)} marks from the loss, and check that the loss reads it "
+            "under this name.",
             severity=Severity.WARNING,
         )
     elif seen.additivity <= ADDITIVE and seen.weighted > 10 * ADDITIVE and seen.mean_at is not None:
         evidence |= {"additivity": seen.additivity, "against_weighted_mean": seen.weighted, "threshold": ADDITIVE}
         yield context.finding(
-            f"The mean includes padded action steps ({seen.padded} of {seen.steps}) as zeros: the loss is too small.",
+            f"The mean includes the padded action steps as zeros ({seen.padded:,} of {seen.steps:,}), so the loss is "
+            "too small.",
             at=seen.mean_at,
             evidence=evidence,
             fix="Divide the sum by the number of valid elements: valid steps times action dimensions.",

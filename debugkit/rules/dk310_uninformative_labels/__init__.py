@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amounts_apart, entry_name
 
 
 @measured_by(".measure:shuffle_the_labels", cost=0, requires=("dataloader",))
@@ -67,9 +68,10 @@ SIGNIFICANT = 0.05
 def judge(seen: LabelInformation, context: Context) -> Iterator[Finding]:
     if seen.p_value <= SIGNIFICANT:
         return
+    own, shuffled = amounts_apart(seen.error, seen.shuffled_error)
     yield context.finding(
-        f"{seen.target or 'The target'} of {seen.samples} samples is predicted from the inputs no better than shuffled "
-        f"targets (error {seen.error:.3g}, shuffled {seen.shuffled_error:.3g}).",
+        f"Over {seen.samples:,} samples, {entry_name(seen.target, 'the target')} can be predicted from the inputs no "
+        f"better than shuffled targets: the error is {own}, and {shuffled} with shuffled targets.",
         evidence={
             "error": seen.error,
             "shuffled_error": seen.shuffled_error,

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ def judge(seen: DataOverlaps, context: Context) -> Iterator[Finding]:
         if not pair.shared or share <= 2 * pair.repeated:
             continue
         way = "by index" if pair.by_index else "by content"
+        samples = f"{pair.shared:,} of {counted(pair.other_samples, 'sample')} of the {pair.other} loader"
         yield context.finding(
-            f"{pair.shared} of {pair.other_samples} sample{'s' * (pair.other_samples != 1)} of the {pair.other} loader "
-            f"{'is' if pair.shared == 1 else 'are'} trained on (compared {way}).",
+            f"{samples} {verb(pair.shared, 'is', 'are')} also in the train loader (compared {way}).",
             evidence={
                 "shared": pair.shared,
                 "train_samples": pair.train_samples,

@@ -35,6 +35,7 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.measurements.classification_losses import ClassificationLosses
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amount
 
 
 @measured_by(".measure:look_for_training", cost=0)
@@ -71,8 +72,8 @@ def judge(seen: ClassificationLosses, history: TrainingHistory, context: Context
         if call.mean <= TIMES * guessing or call.pairs or call.weighted or call.rows < FEWEST:
             continue
         yield context.finding(
-            f"The loss is {call.mean:.3g} before training, but guessing among {call.finite_classes} classes "
-            f"gives {guessing:.3g}.",
+            f"The loss before training is {amount(call.mean)}, but an equal probability for each of the "
+            f"{call.finite_classes:,} classes gives {amount(guessing)}.",
             at=call.at,
             evidence={
                 "loss": call.mean,
@@ -82,5 +83,5 @@ def judge(seen: ClassificationLosses, history: TrainingHistory, context: Context
                 "rows": call.rows,
             },
             fix="Initialise the layer that computes the logits with smaller weights. If weights were loaded, pass "
-            "declare=Declare(pretrained=True).",
+            "`declare=Declare(pretrained=True)`.",
         )

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, entry_name, numbered, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,10 @@ def judge(seen: NonfiniteInputs, context: Context) -> Iterator[Finding]:
         reported.add((each.path, each.kind))
         where = "the batch" if each.role == "batch" else f"batch {each.batch} of the {each.role} loader"
         harmless = seen.result_finite is True
-        effect = ", but loss and outputs are finite" if harmless else ""
-        are = "is" if each.count == 1 else "are"
+        effect = ", but the loss and the outputs are finite" if harmless else ""
+        values = f"{each.count:,} of {counted(each.total, 'value')} of {entry_name(each.path)} in {where}"
         yield context.finding(
-            f"{each.count} of {each.total} values of {each.path or 'the input'} in {where} {are} {each.kind}{effect}.",
+            f"{values} {verb(each.count, 'is', 'are')} {each.kind}{effect}.",
             evidence={
                 "path": each.path,
                 "count": each.count,
@@ -104,5 +105,4 @@ def judge(seen: NonfiniteInputs, context: Context) -> Iterator[Finding]:
 def _fix(found: NonfiniteInput) -> str:
     if not found.rows:
         return "Repair the value where the data set is created."
-    samples = f"sample{'s' * (len(found.rows) > 1)} {', '.join(map(str, found.rows))}"
-    return f"Repair or drop {samples} where the data set is created."
+    return f"Repair or drop {numbered('sample', found.rows)} where the data set is created."

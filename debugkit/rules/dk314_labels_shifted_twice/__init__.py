@@ -48,7 +48,7 @@ def judge(seen: LabelAlignment, context: Context) -> Iterator[Finding]:
     if not (seen.labels_are_next_ids and seen.loss_shifts):
         return
     yield context.finding(
-        f"All {seen.supervised} labels are already the next token, and the loss shifts them again.",
+        f"All {seen.supervised:,} labels are already the next token, and the loss shifts them again.",
         evidence={
             "labels_are_next_ids": seen.labels_are_next_ids,
             "loss_shifts": seen.loss_shifts,

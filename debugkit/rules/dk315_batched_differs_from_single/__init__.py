@@ -69,18 +69,19 @@ def judge(padding: PaddingReaction | None, cache: CachedGeneration | None, conte
     moved = max(alone.moved, alone.loss_moved) if alone is not None else 0.0
     if padding is not None and alone is not None and moved > padding.floor:
         yield context.finding(
-            f"A row computed without padding differs by {moved:.2g} of its size from the same row in the batch.",
+            f"A row computed without padding differs from the same row in the batch, by {moved:.2g} of its size.",
             evidence={
                 "moved": alone.moved,
                 "loss_moved": alone.loss_moved,
                 "floor": padding.floor,
                 "output": alone.output,
             },
-            fix=f"Make positions, masks and pooling depend on {padding.mask}, not on the width of the batch.",
+            fix=f"Make positions, masks and pooling depend on `{padding.mask}`, not on the width of the batch.",
         )
     if cache is not None and cache.moved > cache.floor:
         yield context.finding(
-            f"With a cache, the last position differs by {cache.moved:.2g} of its size from the same text in one pass.",
+            f"With a cache, the result for the last position differs by {cache.moved:.2g} of its size from that of one "
+            "pass over the same text.",
             module=cache.module,
             evidence={"cache_moved": cache.moved, "floor": cache.floor, "positions_kept": cache.kept},
             fix="Continue positions and mask after the cached ones, and append new keys and values to the cache.",

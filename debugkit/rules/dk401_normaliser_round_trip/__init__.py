@@ -38,6 +38,9 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amounts_apart, entry_name, function_text, sentence
+
+RANDOM_VALUES = "standard normal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class RoundTrip:
     at: SourceLine | None
     """The first line of `unnormalise`."""
     tried_on: str
-    """Path of the tensor in the batch, or `standard normal` for random values."""
+    """Path of the tensor in the batch, or `RANDOM_VALUES`."""
     error: tuple[float, ...]
     """For each index of the last dimension: the largest |unnormalise(normalise(x)) − x| divided by the range of x."""
     tolerance: float
@@ -83,10 +86,14 @@ def judge(seen: NormaliserRoundTrips, context: Context) -> Iterator[Finding]:
         if not wrong:
             continue
         worst = max(wrong, key=lambda index: trip.error[index])
-        gain = "" if math.isnan(trip.gain[worst]) else f", with a gain of {trip.gain[worst]:.3g} (1 is exact)"
+        there = function_text(trip.normalise, "normalises")
+        back = function_text(trip.unnormalise, "unnormalises")
+        tried_on = (
+            "standard normal values" if trip.tried_on == RANDOM_VALUES else entry_name(trip.tried_on, "the batch")
+        )
         yield context.finding(
-            f"{trip.unnormalise} does not invert {trip.normalise}: dimension {worst} of {trip.tried_on} is off by "
-            f"up to {trip.error[worst]:.2g} of its range{gain}.",
+            f"{sentence(back)} does not invert {there}: dimension {worst} of {tried_on} is off by up to "
+            f"{trip.error[worst]:.2g} of its range{_gain(trip.gain[worst])}.",
             module=trip.module,
             at=trip.at,
             evidence={
@@ -96,5 +103,10 @@ def judge(seen: NormaliserRoundTrips, context: Context) -> Iterator[Finding]:
                 "tolerance": trip.tolerance,
                 "tried_on": trip.tried_on,
             },
-            fix=f"Make {trip.unnormalise} the exact inverse of {trip.normalise}: same statistics, same epsilon.",
+            fix=f"Make {back} the exact inverse of {there}: same statistics, same epsilon.",
         )
+
+
+def _gain(gain: float) -> str:
+    shown, exact = amounts_apart(gain, 1.0)
+    return "" if math.isnan(gain) or shown == exact else f", with a gain of {shown} instead of 1"

@@ -9,7 +9,7 @@ import torch
 from debugkit.finding import NotExamined
 from debugkit.frames import definition_line, function_name
 from debugkit.interventions.paired_methods import PairedMethods, paired_methods
-from debugkit.rules.dk401_normaliser_round_trip import NormaliserRoundTrips, RoundTrip
+from debugkit.rules.dk401_normaliser_round_trip import RANDOM_VALUES, NormaliserRoundTrips, RoundTrip
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
@@ -67,7 +67,7 @@ def _candidates(setup: TrainingSetup) -> Iterator[tuple[str, torch.Tensor]]:
 
     yield from sorted(tensors, key=order)
     for width in range(1, 65):  # no tensor of the batch fits: try random values of every usual width
-        yield "standard normal", torch.randn(16, width, generator=torch.Generator().manual_seed(0))
+        yield RANDOM_VALUES, torch.randn(16, width, generator=torch.Generator().manual_seed(0))
 
 
 def _measure(pair: PairedMethods, path: str, values: torch.Tensor, returned: torch.Tensor) -> RoundTrip:

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import numbered
+from debugkit.rule_text import amount, module_name, numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class NormaliserStatistics:
 
     module: str
     owner: str
-    """The owner's name: `action_statistics`, or the attribute that holds the object."""
+    """The owner's name: `action_statistics`, or the attribute that holds the object; `""` for the model itself."""
     names: tuple[str, str]
     spread: tuple[float, ...]
     """For each dimension: std, or max - min."""
@@ -139,10 +139,11 @@ def _about_statistics(held: NormaliserStatistics, wrong: list[int], context: Con
     )
     low, high = held.names
     if not held.finite:
-        message = f"The statistics {low} and {high} of {held.owner} are not finite."
+        message = f"The statistics `{low}` and `{high}` of {module_name(held.owner)} are not finite."
     else:
         effect = ", so normalising gives NaN or Inf there" if broken else ""
-        message = f"{low} and {high} of {held.owner} have no spread in {numbered('dimension', wrong)}{effect}."
+        where = numbered("dimension", wrong)
+        message = f"`{low}` and `{high}` of {module_name(held.owner)} have no spread in {where}{effect}."
     return context.finding(
         message,
         module=held.module,
@@ -163,8 +164,9 @@ def _about_statistics(held: NormaliserStatistics, wrong: list[int], context: Con
 def _about_values(values: NormalisedValues, misfit: list[int], context: Context) -> Finding:
     worst = max(misfit, key=lambda index: abs(values.median[index]) + values.spread[index])
     return context.finding(
-        f"{values.owner} does not fit its data: normalised dimension {worst} has median {values.median[worst]:.3g} and "
-        f"standard deviation {values.spread[worst]:.3g}; the largest value is {values.largest:.3g}.",
+        f"The statistics of {module_name(values.owner)} do not fit the data: after normalising, dimension {worst} has "
+        f"median {amount(values.median[worst])} and standard deviation {amount(values.spread[worst])}. The largest "
+        f"value is {amount(values.largest)}.",
         module=values.module,
         evidence={
             "dimensions": misfit,

@@ -58,7 +58,7 @@ def _owners(setup: TrainingSetup) -> Iterator[_Owner]:
     """Modules with a pair of statistics as buffers, frozen parameters or attributes, and objects that modules hold."""
     seen: set[int] = set()
     for module, path in setup.module_paths.items():
-        things = [(path.rpartition(".")[2] or type(module).__name__, module)]
+        things = [(path.rpartition(".")[2], module)]
         things += [(name, value) for name, value in vars(module).items() if hasattr(value, "__dict__")]
         for name, thing in things:
             if (

@@ -72,11 +72,11 @@ def judge(seen: ActionLag, context: Context) -> Iterator[Finding]:
     if lag == 0 or by_lag[lag] < CLEAR or by_lag[lag] - by_lag[0] < AHEAD:
         return
     steps = counted(abs(lag), "step")
+    correlation = f": the correlation is {by_lag[lag]:.2f}, and {by_lag[0]:.2f} in the same step"
     yield context.finding(
-        f"The state follows the action {steps} later (correlation {by_lag[lag]:.2f}, {by_lag[0]:.2f} in the same step)."
+        f"The state follows the action {steps} later{correlation}."
         if lag > 0
-        else f"The state moves {steps} before the action that causes it (correlation {by_lag[lag]:.2f}, "
-        f"{by_lag[0]:.2f} in the same step).",
+        else f"The state moves {steps} before the action that causes it{correlation}.",
         evidence={
             "lag": lag,
             "correlation": by_lag[lag],

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import entry_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,10 @@ def judge(seen: PrivilegedInputs, context: Context) -> Iterator[Finding]:
             continue
         what = "the target action" if each.reason == "target" else "the future"
         yield context.finding(
-            f"Inference reads {what}: with other values in {each.path}, the result changes by {each.moved:.2g} "
-            "of its size.",
+            f"Inference reads {what}: with other values in {entry_name(each.path)}, the result changes by "
+            f"{each.moved:.2g} of its size.",
             evidence={"path": each.path, "output": each.output, "moved": each.moved, "floor": seen.floor},
-            fix="Run the code that reads the target only in training (self.training), and remove targets from the "
+            fix="Run the code that reads the target only in training (`self.training`), and remove targets from the "
             "batch before inference."
             if each.reason == "target"
             else "Index the window at the time of the decision, and read no later frame.",

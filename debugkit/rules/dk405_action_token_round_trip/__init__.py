@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted, function_text, sentence, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,9 @@ def judge(seen: ActionTokenisers, context: Context) -> Iterator[Finding]:
         if not wrong or any(_is_forwarded_to(pair, other) for other in seen.pairs):
             continue
         worst = max(wrong, key=lambda each: (each.outside, each.unstable, abs(each.bias)))
+        encode, decode = function_text(pair.encode, "encodes"), function_text(pair.decode, "decodes")
         yield context.finding(
-            f"{pair.decode} does not invert {pair.encode}: {_what(worst)} (dimension {worst.dimension}).",
+            f"{sentence(decode)} does not invert {encode}: in dimension {worst.dimension}, {_what(worst)}.",
             module=pair.module,
             at=pair.at,
             evidence={
@@ -112,7 +114,7 @@ def judge(seen: ActionTokenisers, context: Context) -> Iterator[Finding]:
                 "tokens_that_do_not_survive": worst.unstable,
                 "range": [pair.low, pair.high],
             },
-            fix=f"Decode each token to the centre of the actions that {pair.encode} maps to it.",
+            fix=f"Decode each token to the centre of the actions that {encode} maps to it.",
         )
 
 
@@ -129,7 +131,9 @@ def _is_forwarded_to(pair: ActionTokens, other: ActionTokens) -> bool:
 
 def _what(worst: TokenisedDimension) -> str:
     if worst.outside:
-        return f"{worst.outside} of {worst.bins} bins decode to a value outside the bin"
+        bins = f"{worst.outside} of {counted(worst.bins, 'bin')}"
+        return f"{bins} {verb(worst.outside, 'decodes', 'decode')} to a value outside the bin"
     if abs(worst.bias) > LARGEST_BIAS:
-        return f"decoded actions are {worst.bias:+.2g} of a bin off the centre, all in one direction"
-    return f"{worst.unstable} of {worst.bins} tokens become another token after decoding and encoding"
+        return f"decoded actions are on average {worst.bias:+.2g} bins away from the centre of their bin"
+    tokens = f"{worst.unstable} of {counted(worst.bins, 'token')}"
+    return f"{tokens} {verb(worst.unstable, 'becomes', 'become')} another token after decoding and encoding"

@@ -64,12 +64,11 @@ def judge(seen: EpisodeMemory, context: Context) -> Iterator[Finding]:
         return
     after = f"another episode of {counted(seen.steps, 'step')}"
     yield context.finding(
-        f"The first action changes by {seen.moved:.2g} of its size after {after} and a reset."
-        if seen.has_reset
-        else f"The first action changes by {seen.moved:.2g} of its size after {after}, and the policy has no reset.",
+        f"The first action changes by {seen.moved:.2g} of its size after {after}"
+        + (" and `reset()`." if seen.has_reset else ", and the policy has no `reset()`."),
         evidence={"moved": seen.moved, "floor": seen.floor, "steps": seen.steps, "output": seen.output},
-        fix="Clear every queue, history and recurrent state in reset()."
+        fix="Clear every queue, history and recurrent state in `reset()`."
         if seen.has_reset
-        else "Add a reset() that clears the policy's memory, or declare one: Declare(reset=lambda policy: …).",
+        else "Add a `reset()` that clears the policy's memory, or declare one: `Declare(reset=lambda policy: …)`.",
         severity=None if seen.has_reset else Severity.WARNING,
     )

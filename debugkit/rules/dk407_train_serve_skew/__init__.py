@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import entry_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class PreparedFrames:
 def judge(seen: PreparedFrames, context: Context) -> Iterator[Finding]:
     for entry in seen.differing:
         yield context.finding(
-            f"Training and serving prepare {entry.path or 'the frame'} differently: {entry.difference}.",
+            f"Training and serving prepare {entry_name(entry.path, 'the frame')} differently: {entry.difference}.",
             at=seen.at,
             evidence={
                 "path": entry.path,

@@ -54,8 +54,8 @@ def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
         if len(stale) < _THRESHOLD:
             continue
         yield context.finding(
-            f"{name_of(seen, number)} made {len(stale)} of {len(uses)} steps with gradients that were added to those "
-            "of the previous step: they were not reset in between.",
+            f"{name_of(seen, number)} made {len(stale):,} of {len(uses):,} steps with gradients that were "
+            "added to those of the previous step: they were not reset in between.",
             at=stale[0].at,
             step=stale[0].step,
             evidence={
@@ -65,7 +65,7 @@ def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
                 "in_a_row": _longest_run(uses),
                 "threshold": _THRESHOLD,
             },
-            fix="Call optimizer.zero_grad() once for each optimizer.step(), before the next backward().",
+            fix="Call `optimizer.zero_grad()` once for each `optimizer.step()`, before the next `backward()`.",
         )
 
 

@@ -70,7 +70,7 @@ def _never_stepped(seen: OptimizerEvents, number: int, context: Context) -> Iter
         return
     backward = next((event for event in seen.events if event.kind == "backward"), None)
     yield context.finding(
-        f"{name_of(seen, number)} never stepped in {counted(seen.backwards, 'call')} of backward(), and none of its "
+        f"{name_of(seen, number)} never stepped in {counted(seen.backwards, 'call')} of `backward()`, and none of its "
         "parameters has changed.",
         at=backward.at if backward and not others else None,
         evidence={
@@ -80,7 +80,7 @@ def _never_stepped(seen: OptimizerEvents, number: int, context: Context) -> Iter
             "steps_of_others": others,
             "threshold": _STEPS_OF_OTHERS if others else _BACKWARDS,
         },
-        fix="Call optimizer.step() after backward(), on the optimizer that holds this model's parameters.",
+        fix="Call `optimizer.step()` after `backward()`, on the optimizer that holds this model's parameters.",
         severity=Severity.WARNING if others else None,  # it may be used in a later phase of the training
         certainty=Certainty.HEURISTIC if others else None,
     )
@@ -100,7 +100,7 @@ def _stepped_on_nothing(seen: OptimizerEvents, number: int, context: Context) ->
     if len(idle) < _REPEATS:
         return
     yield context.finding(
-        f"{name_of(seen, number)} stepped {len(idle)} times without a backward() since its previous step.",
+        f"{name_of(seen, number)} stepped {len(idle)} times without a `backward()` since its previous step.",
         at=idle[0].at,
         step=idle[0].step,
         evidence={
@@ -109,7 +109,7 @@ def _stepped_on_nothing(seen: OptimizerEvents, number: int, context: Context) ->
             "steps": seen.steps[number],
             "threshold": _REPEATS,
         },
-        fix="Call optimizer.step() once for each backward(), or once for each group of micro-batches.",
+        fix="Call `optimizer.step()` once for each `backward()`, or once for each group of micro-batches.",
     )
 
 
@@ -121,8 +121,8 @@ def _reset_too_early(seen: OptimizerEvents, number: int, context: Context) -> It
         return
     reset = early[0].events[early[0].last("zero_grad", number) or 0]
     yield context.finding(
-        f"The gradients of {name_of(seen, number)} were reset between backward() and step() {len(early)} times, so "
-        "the steps had no gradient to use.",
+        f"The gradients of {name_of(seen, number)} were reset between `backward()` and `step()` {len(early)} "
+        "times, so the steps had no gradient to use.",
         at=reset.at,
         step=early[0].step.step,
         evidence={
@@ -131,7 +131,7 @@ def _reset_too_early(seen: OptimizerEvents, number: int, context: Context) -> It
             "steps": seen.steps[number],
             "threshold": _REPEATS,
         },
-        fix="Move zero_grad() before backward(), or after step().",
+        fix="Move `zero_grad()` before `backward()`, or after `step()`.",
     )
 
 

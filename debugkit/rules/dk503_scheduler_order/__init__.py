@@ -39,6 +39,7 @@ from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amounts_apart
 
 _REPEATS = 3
 _STEPS_AT_ZERO = 8
@@ -104,8 +105,8 @@ def _per_micro_batch(seen: OptimizerEvents, number: int, context: Context) -> It
     place = fast[0][1].first("scheduler_step", number) or 0
     yield _found(
         context,
-        f"The scheduler of {name_of(seen, number)} was stepped for each micro-batch: {fast[-1][0]} times between two "
-        "steps of the optimizer.",
+        f"The scheduler of {name_of(seen, number)} was stepped for each micro-batch: "
+        f"{fast[-1][0]} times between two steps of the optimizer.",
         fast[0][1].events[place].at,
         {"scheduler_steps_per_step": fast[-1][0], "steps": len(fast), "threshold": _REPEATS},
         "Step the scheduler only when the optimizer steps, and count its warm-up and total length in optimizer steps.",
@@ -145,7 +146,7 @@ def _before_the_optimizer(
             "initial_rate": _initial(seen, number),
             "threshold": 0,
         },
-        "Call scheduler.step() after optimizer.step().",
+        "Call `scheduler.step()` after `optimizer.step()`.",
         Severity.WARNING,
     )
 
@@ -161,7 +162,7 @@ def _never(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], contex
         "the scheduler was never stepped.",
         steps[0].at,
         {"steps": len(steps), "learning_rate": 0.0, "initial_rate": initial, "threshold": _STEPS_AT_ZERO},
-        "Call scheduler.step() after each optimizer.step().",
+        "Call `scheduler.step()` after each `optimizer.step()`.",
     )
 
 
@@ -183,10 +184,11 @@ def _overwritten(seen: OptimizerEvents, number: int, context: Context) -> Iterat
     if len(clashes) < _OVERWRITES or kept:
         return
     planned, used = clashes[0]
+    rates = amounts_apart(planned.learning_rate or 0.0, used.learning_rate or 0.0)
     yield _found(
         context,
-        f"The scheduler set the learning rate of {name_of(seen, number)} to {planned.learning_rate:.3g}, but the next "
-        f"step used {used.learning_rate:.3g}: other code overwrote it {len(clashes)} times.",
+        f"The scheduler set the learning rate of {name_of(seen, number)} to {rates[0]}, but the next step used "
+        f"{rates[1]}: other code overwrote it {len(clashes)} times.",
         planned.at,
         {
             "overwritten": len(clashes),

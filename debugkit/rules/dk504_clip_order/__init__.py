@@ -76,20 +76,21 @@ def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
 
 _MESSAGES = {
     "before_backward": (
-        "The clip for {name} ran after step() and before the next backward(), when there are no new gradients to clip",
-        "Clip between backward() and step().",
+        "The clip for {name} ran after `step()` and before the next `backward()`, when there are no new gradients",
+        "Clip between `backward()` and `step()`.",
     ),
     "nothing": (
         "The clip received no parameters, so the gradients of {name} were not clipped",
-        "Pass list(model.parameters()), or call model.parameters() again each time: a generator yields only once.",
+        "Pass `list(model.parameters())`, or call `model.parameters()` again each time: a generator yields only once.",
     ),
     "before_last_backward": (
-        "The gradients of {name} were clipped before the last backward() of the step, whose gradients stayed unclipped",
-        "Clip once, after the last backward() and before step().",
+        "The gradients of {name} were clipped before the last `backward()` of the step, whose gradients are not "
+        "clipped",
+        "Clip once, after the last `backward()` and before `step()`.",
     ),
     "scaled": (
         "The gradients of {name} were clipped while they were still multiplied by the GradScaler's scale",
-        "Call scaler.unscale_(optimizer) before the clip.",
+        "Call `scaler.unscale_(optimizer)` before the clip.",
     ),
     "subset": (
         "The clip leaves out some of the gradients that {name} uses",

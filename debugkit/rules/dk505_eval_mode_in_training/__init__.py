@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
+from debugkit.rule_text import counted, verb
 
 _STEPS_AFTER_FLIP = 3
 _STEPS_FROM_START = 5
@@ -59,9 +59,9 @@ def judge(seen: TrainingModes, context: Context) -> Iterator[Finding]:
         return
     since = f"since step {now.step}" if flipped else "from the first step on"
     yield context.finding(
-        f"The model is trained in eval mode {since}, for {lasted} steps so far: {now.sensitive_in_eval} of "
+        f"The model is trained in eval mode {since}, for {counted(lasted, 'step')} so far: {now.sensitive_in_eval} of "
         f"{counted(now.sensitive, 'dropout or normalisation module')} "
-        f"{'is' if now.sensitive_in_eval == 1 else 'are'} in eval mode.",
+        f"{verb(now.sensitive_in_eval, 'is', 'are')} in eval mode.",
         at=now.at,
         step=now.step,
         evidence={
@@ -71,6 +71,6 @@ def judge(seen: TrainingModes, context: Context) -> Iterator[Finding]:
             "modules": now.sensitive,
             "threshold": threshold,
         },
-        fix="Call model.train() before training, and after each evaluation, even if the evaluation raises.",
+        fix="Call `model.train()` before training, and after each evaluation, even if the evaluation raises.",
         severity=None if flipped else Severity.WARNING,  # from the start it may be intended
     )

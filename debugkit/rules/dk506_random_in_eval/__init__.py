@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
+from debugkit.rule_text import counted, module_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class RandomnessInEval:
 )
 def judge(seen: RandomnessInEval, context: Context) -> Iterator[Finding]:
     for dropout in seen.dropouts:
-        where = f" in {dropout.module}" if dropout.module else ""
-        share = "" if dropout.rate is None else f" {dropout.rate:.0%} of"
+        where = f" in {module_name(dropout.module)}" if dropout.module else ""
+        share = "some" if dropout.rate is None else f"{dropout.rate:.0%}"
+        calls = "" if dropout.count == 1 else f", in {counted(dropout.count, 'call')}"
         yield context.finding(
-            f"In eval mode, {dropout.operation}{where} drops{share or ' some of'} the values, "
-            f"{counted(dropout.count, 'time')} in one pass.",
+            f"In eval mode, `{dropout.operation}`{where} drops {share} of the values{calls}.",
             module=dropout.module,
             at=dropout.at,
             evidence={
@@ -89,8 +89,8 @@ def judge(seen: RandomnessInEval, context: Context) -> Iterator[Finding]:
                 "elementwise": dropout.elementwise,
                 "threshold": 0.0,
             },
-            fix="Use nn.Dropout, or pass training=self.training. For attention, pass "
-            "dropout_p=p if self.training else 0.0.",
+            fix="Use `nn.Dropout`, or pass `training=self.training`. For attention, pass "
+            "`dropout_p=p if self.training else 0.0`.",
             severity=None if dropout.elementwise else Severity.WARNING,
             certainty=None if dropout.elementwise else Certainty.HEURISTIC,
         )

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import amounts_apart
 
 
 @measured_by(".measure:split_the_batch", cost=6, requires=("batch",))
@@ -78,10 +79,12 @@ def judge(seen: AccumulatedGradient, context: Context) -> Iterator[Finding]:
     if seen.difference <= seen.floor:
         return
     only_scale = seen.cosine >= _SAME_DIRECTION
+    ratio, cosine = amounts_apart(seen.ratio, 1.0)[0], amounts_apart(seen.cosine, 1.0)[0]
     what = (
-        f"has {seen.ratio:.4g} times the norm of the whole batch's gradient: the loss is not a mean over the samples"
+        f"has {ratio} times the norm of the whole batch's gradient: the loss is not a mean over the samples"
         if only_scale
-        else f"differs from the whole batch's gradient (cosine {seen.cosine:.4f}, {seen.ratio:.4g} times the norm): "
+        else f"differs from the whole batch's gradient (the cosine is {cosine}, and the norm is {ratio} times as "
+        "large): "
         "the losses of the micro-batches are means over unequal counts"
     )
     yield context.finding(

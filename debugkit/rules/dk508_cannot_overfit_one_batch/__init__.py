@@ -38,7 +38,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.short_training import OneBatchTraining
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
+from debugkit.rule_text import amounts_apart, counted
 
 _FAR = 0.5
 _FLAT = 0.02
@@ -62,9 +62,10 @@ def judge(seen: OneBatchTraining, context: Context) -> Iterator[Finding]:
     fall = (before - last) / before if before > 0 else 0.0
     if fall >= _FLAT:
         return
+    start, reached = amounts_apart(first, last)
     yield context.finding(
-        f"A copy of the model cannot overfit {counted(seen.samples, 'sample')}: the loss went from {first:.4g} to "
-        f"{last:.4g} in {counted(len(seen.losses) - 1, 'step')} and no longer falls.",
+        f"A copy of the model cannot overfit {counted(seen.samples, 'sample')}: the loss went from {start} to "
+        f"{reached} in {counted(len(seen.losses) - 1, 'step')} and no longer falls.",
         evidence={
             "first": first,
             "last": last,
@@ -73,5 +74,5 @@ def judge(seen: OneBatchTraining, context: Context) -> Iterator[Finding]:
             "rate": seen.rate,
             "samples": seen.samples,
         },
-        fix="Run debugkit.overfit_one_batch(model, batch): it checks the usual causes one by one.",
+        fix="Run `debugkit.overfit_one_batch(model, batch)`: it checks the usual causes one by one.",
     )

@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.measurements.short_training import LearningRates, LearningRateTrial, RateTrial
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted, listed
+from debugkit.rule_text import amount, amounts_apart, counted, listed, verb
 
 _EXPLODES = 10.0
 _NOTHING = 1e-7
@@ -55,7 +55,7 @@ _MUCH = 0.99
     consequence_of=("DK201", "DK202"),
 )
 def judge(seen: LearningRates, trial: LearningRateTrial | None, context: Context) -> Iterator[Finding]:
-    rates = listed(f"{rate:.3g}" for rate in dict.fromkeys(seen.rates))
+    rates = list(dict.fromkeys(seen.rates))
     if not any(seen.rates):
         if not seen.scheduled:
             yield context.finding(
@@ -68,7 +68,7 @@ def judge(seen: LearningRates, trial: LearningRateTrial | None, context: Context
         return
     if trial is None:
         raise NotExamined(
-            f"The {_named(rates)} {'are' if ',' in rates else 'is'} not zero, but no training step was tried: "
+            f"The {_named(rates)} {verb(len(rates), 'is', 'are')} not zero, but no training step was tried: "
             "select DK509 alone."
         )
     if trial.other is None or not math.isfinite(trial.own.losses[0]):
@@ -79,22 +79,23 @@ def judge(seen: LearningRates, trial: LearningRateTrial | None, context: Context
     exploded = not math.isfinite(reached) or reached > _EXPLODES * abs(start)
     if trial.other.factor < 1 and exploded and lowered < 1.0:
         yield context.finding(
-            f"At {_named(rates)}, the loss goes from {start:.3g} to {reached:.3g} in "
+            f"At {_named(rates)}, the loss goes from {amount(start)} to {amount(reached)} in "
             f"{counted(len(trial.own.losses) - 1, 'step')}; at a hundredth of the rate it falls.",
             evidence={**compared, "threshold": _EXPLODES},
             fix="Lower the learning rate, or add a warm-up.",
         )
     elif trial.other.factor > 1 and abs(reached - start) <= _NOTHING * abs(start) and lowered <= _MUCH:
+        stays, falls = amounts_apart(start, trial.other.losses[-1])
         yield context.finding(
-            f"At {_named(rates)}, the loss stays at {start:.6g}; at {trial.other.factor:g} times the rate it "
-            f"falls to {trial.other.losses[-1]:.3g}.",
+            f"At {_named(rates)}, the loss stays at {stays}; at {amount(trial.other.factor)} times the rate it "
+            f"falls to {falls}.",
             evidence={**compared, "threshold": _NOTHING},
             fix="Raise the learning rate.",
         )
 
 
-def _named(rates: str) -> str:
-    return f"learning rate{'s' * (',' in rates)} {rates}"
+def _named(rates: list[float]) -> str:
+    return f"learning rate{'s' * (len(rates) > 1)} {listed(map(amount, rates))}"
 
 
 def _remaining(trial: RateTrial) -> float:
@@ -103,7 +104,7 @@ def _remaining(trial: RateTrial) -> float:
     return last / first if first > 0 and math.isfinite(last) else math.inf
 
 
-def _compared(own: RateTrial, other: RateTrial, rates: str) -> dict[str, object]:
+def _compared(own: RateTrial, other: RateTrial, rates: list[float]) -> dict[str, object]:
     return {
         "rates": rates,
         "losses": own.losses,

@@ -101,4 +101,4 @@ def judge(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
 
 def _fix(name: str | None) -> str:
     where = f" in `{name}`" if name else ""
-    return f"Keep the number{where} and not the graph: loss.item(), or loss.detach() to avoid waiting for the GPU."
+    return f"Keep the number{where} and not the graph: `loss.item()`, or `loss.detach()` to avoid waiting for the GPU."

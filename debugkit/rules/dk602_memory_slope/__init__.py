@@ -88,7 +88,7 @@ def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
     if chance >= PROBABILITY or growth < GROWTH or slope < SLOPE or lately < _STILL * slope:
         return
     yield context.finding(
-        f"Memory on {seen.where} grows by {slope / 2**10:,.1f} KiB per step, {growth / 2**20:,.1f} MiB so far.",
+        f"{_memory(seen.where)} grows by {slope / 2**10:,.1f} KiB per step, {growth / 2**20:,.1f} MiB so far.",
         evidence={
             "bytes_a_step": slope,
             "needed_bytes_a_step": SLOPE,
@@ -101,6 +101,10 @@ def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
         },
         fix="Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop.",
     )
+
+
+def _memory(where: str) -> str:
+    return "Host memory" if where == "host" else f"The memory of `{where}`"
 
 
 def theil_sen(values: Sequence[float]) -> float:

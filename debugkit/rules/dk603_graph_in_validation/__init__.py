@@ -36,7 +36,7 @@ from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
+from debugkit.rule_text import counted, module_name, verb
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def judge(seen: EvaluationGraphs, context: Context) -> Iterator[Finding]:
         if passes.count >= FORWARDS:
             together[passes.count, passes.alive].append(passes)
     for passes, *others in together.values():  # submodules that one evaluation calls in turn have one cause
-        name = f"`{passes.module}`" if passes.module else "the model"
+        name = module_name(passes.module)
         if others:
             name += f" and of {counted(len(others), 'other module')}"
-        held = f"; {passes.alive} of the graphs {'is' if passes.alive == 1 else 'are'} still in memory"
+        held = f"; {passes.alive} of the graphs {verb(passes.alive, 'is', 'are')} still in memory"
         yield context.finding(
-            f"{counted(passes.count, 'call')} of {name} in eval mode recorded a graph that no backward used"
+            f"{counted(passes.count, 'call')} of {name} in eval mode recorded a graph that no `backward()` used"
             f"{held if passes.alive else ''}.",
             module=passes.module,
             at=passes.at,
@@ -91,5 +91,6 @@ def judge(seen: EvaluationGraphs, context: Context) -> Iterator[Finding]:
                 "graphs_alive": passes.alive,
                 "evaluation_forwards": seen.forwards,
             },
-            fix="Run validation under torch.no_grad() or torch.inference_mode(): eval() does not disable autograd.",
+            fix="Run validation under `torch.no_grad()` or `torch.inference_mode()`: `eval()` does not disable "
+            "autograd.",
         )

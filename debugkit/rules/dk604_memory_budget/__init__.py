@@ -40,6 +40,7 @@ from debugkit.measurements.memory_profile import MemoryProfile, mebibytes
 from debugkit.observation import measured_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import module_name
 
 
 @measured_by(".measure:predict_memory", cost=1, requires=("batch",))
@@ -76,10 +77,10 @@ def judge(seen: MemoryDemand, context: Context) -> Iterator[Finding]:
     needed = (
         f"{mebibytes(seen.lasting)} for parameters, gradients and optimizer state alone"
         if at_any_batch_size
-        else f"{mebibytes(profile.peak.bytes)} at its peak, in {profile.peak.phase}"
+        else f"{mebibytes(profile.peak.bytes)} at its peak, in the {_PHASES[profile.peak.phase]}"
     )
     yield context.finding(
-        f"A step needs {needed}; the budget ({seen.source}) is {mebibytes(seen.budget)}.",
+        f"A step needs {needed}; the budget is {mebibytes(seen.budget)} ({seen.source}).",
         module=None if at_any_batch_size or not largest else largest[0].module,
         evidence={
             "peak": profile.peak.bytes,
@@ -97,8 +98,11 @@ def judge(seen: MemoryDemand, context: Context) -> Iterator[Finding]:
     )
 
 
+_PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer step"}
+
+
 def _fix(at_any_batch_size: bool, module: str) -> str:
     if at_any_batch_size:
         return "Train fewer parameters (freeze some, LoRA), use an optimizer state with fewer bits, or shard it."
-    block = f"`{module}`, which keeps most activations" if module else "the largest block"
-    return f"Use a smaller batch with accumulation (debugkit.find_batch_size finds its size), or checkpoint {block}."
+    block = f"{module_name(module)}, which keeps most activations" if module else "the largest block"
+    return f"Use a smaller batch with accumulation (`debugkit.find_batch_size` finds its size), or checkpoint {block}."

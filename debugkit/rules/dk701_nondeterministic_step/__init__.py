@@ -41,6 +41,7 @@ from typing import Literal
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import module_name
 
 Source = Literal["draw", "kernel", "outside", "backward"]
 """draw: a random operation that the seed does not control. kernel: an operation with different results for the same
@@ -72,20 +73,21 @@ class RepeatedStep:
 
 _MESSAGES = {
     "draw": (
-        "{operation}{where} draws random numbers that the seed does not control",
+        "`{operation}`{where} draws random numbers that the seed does not control",
         "Draw from the global generator, or from a generator with a seed.",
     ),
     "kernel": (
-        "{operation}{where} gave different results for the same input",
-        "Call torch.use_deterministic_algorithms(True), or use an operation that adds in a fixed order.",
+        "`{operation}`{where} gave different results for the same input",
+        "Call `torch.use_deterministic_algorithms(True)`, or use an operation that adds in a fixed order.",
     ),
     "outside": (
-        "{operation}{where} received different inputs from outside torch: a clock, a counter, or another random source",
-        "Seed the source with debugkit.seed_everything(), or draw with torch.",
+        "`{operation}`{where} received different inputs from outside torch, such as a clock, a counter or another "
+        "random generator",
+        "Seed the source with `debugkit.seed_everything()`, or draw with torch.",
     ),
     "backward": (
-        "the gradient of {parameter} differs, although the forward passes are equal",
-        "Call torch.use_deterministic_algorithms(True), and look for randomness in a custom backward.",
+        "the gradient of `{parameter}` differs, although the forward passes are equal",
+        "Call `torch.use_deterministic_algorithms(True)`, and look for randomness in a custom `backward`.",
     ),
 }
 
@@ -103,7 +105,7 @@ def judge(seen: RepeatedStep, context: Context) -> Iterator[Finding]:
     if first is None:
         return
     text, fix = _MESSAGES[first.source]
-    where = f" in {first.module}" if first.module else ""
+    where = f" in {module_name(first.module)}" if first.module else ""
     what = text.format(operation=first.operation, parameter=first.parameter, where=where)
     outside = first.source == "outside"
     yield context.finding(

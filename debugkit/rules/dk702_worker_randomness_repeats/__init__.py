@@ -90,7 +90,7 @@ def judge(seen: WorkersRandomness, context: Context) -> Iterator[Finding]:
                 "generator": loader.generator,
                 "threshold": "one draw of four that differs",
             },
-            fix="Draw from the global generators, or seed the data set's generator from torch.initial_seed() in each "
+            fix="Draw from the global generators, or seed the data set's generator from `torch.initial_seed()` in each "
             "worker.",
             severity=None if loader.generator else Severity.WARNING,
             certainty=None if loader.generator else Certainty.HEURISTIC,

@@ -102,9 +102,10 @@ def _before_training(orders: EpochOrders, context: Context) -> Iterator[Finding]
         repeats = order.repeats if order.repeats_after_set_epoch is None else order.repeats_after_set_epoch
         if not order.shuffles or not repeats:
             continue
-        although = "" if order.repeats_after_set_epoch is None else ", even after set_epoch()"
+        although = "" if order.repeats_after_set_epoch is None else ", even after `set_epoch()`"
         yield context.finding(
-            f"The {order.sampler} of the {order.role} loader gives the same shuffled order in every epoch{although}.",
+            f"The sampler of the {order.role} loader ({order.sampler}) gives the same shuffled order in every "
+            f"epoch{although}.",
             evidence={
                 "sampler": order.sampler,
                 "compared": order.compared,
@@ -122,8 +123,8 @@ def _while_training(trained: TrainedEpochs, context: Context) -> Iterator[Findin
     for epoch in trained.repeated:
         yield context.finding(
             f"{epoch.sampler} was iterated {epoch.times} times for epoch {epoch.epoch}, in the same order each time: "
-            "set_epoch() was not called.",
+            "`set_epoch()` was not called.",
             at=epoch.at,
             evidence={"epoch": epoch.epoch, "starts": epoch.times, "threshold": 1},
-            fix="Call sampler.set_epoch(epoch) at the start of each epoch.",
+            fix="Call `sampler.set_epoch(epoch)` at the start of each epoch.",
         )

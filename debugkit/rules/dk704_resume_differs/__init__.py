@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted, listed
+from debugkit.rule_text import counted, quoted, verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +79,23 @@ def judge(seen: ResumedStep, context: Context) -> Iterator[Finding]:
         raise NotExamined("Two steps differ from run to run even without saving and loading: see DK701.")
     if seen.load_error is not None:
         yield context.finding(
-            f"Loading the state_dicts that the model and its optimizers saved raised {seen.load_error}.",
+            f"Loading the saved state of the model and its optimizers raised {seen.load_error.rstrip(':.')}.",
             evidence={"error": seen.load_error},
-            fix="Make load_state_dict() accept what state_dict() returns after a step.",
+            fix="Make `load_state_dict()` accept what `state_dict()` returns after a step.",
         )
         return
     if not seen.different and not seen.loss_differs:
         return
     culprit = next(iter(seen.unsaved), None)
-    unsaved = [f"{state.owner}.{state.name}".lstrip(".") for state in seen.unsaved[:4]]
+    unsaved = [f"{state.owner}.{state.name}".lstrip(".") for state in seen.unsaved]
     because = (
-        f": {listed(unsaved)} changed in a step but {'is' if len(unsaved) == 1 else 'are'} in no state_dict"
+        f": {quoted(unsaved)} changed in a step but {verb(len(unsaved), 'is', 'are')} in no `state_dict`"
         if unsaved
         else ""
     )
     where = f"{len(seen.different)} of {counted(seen.compared, 'tensor')}" if seen.different else "the loss"
     yield context.finding(
-        f"After saving and loading, a step gives a different result in {where}{because}.",
+        f"After saving and loading, a step has a different result in {where}{because}.",
         module=culprit.owner if culprit is not None and not culprit.in_optimizer else None,
         parameter=None if culprit is not None or not seen.different else seen.different[0],
         evidence={
@@ -103,9 +103,9 @@ def judge(seen: ResumedStep, context: Context) -> Iterator[Finding]:
             "compared": seen.compared,
             "first": seen.different[0] if seen.different else "loss",
             "loss_differs": seen.loss_differs,
-            "unsaved": listed(unsaved),
+            "unsaved": unsaved,
             "threshold": 0,
         },
-        fix="Register the state as a buffer, or save it with get_extra_state(). Keep an optimizer's state in "
-        "self.state.",
+        fix="Register the state as a buffer, or save it with `get_extra_state()`. Keep an optimizer's state in "
+        "`self.state`.",
     )

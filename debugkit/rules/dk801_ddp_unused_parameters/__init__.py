@@ -39,7 +39,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.wrapper_use import WrapperUse, WrapperUses
 from debugkit.module_paths import shared_module
 from debugkit.rule import Context, rule
-from debugkit.rule_text import listed
+from debugkit.rule_text import code, listed, quoted
 
 _NAMED = 3
 
@@ -59,8 +59,8 @@ def judge(seen: WrapperUses, context: Context) -> Iterator[Finding]:
         if not use.unused or use.finds_unused or use.static_graph or not synchronises:
             continue
         yield context.finding(
-            f"{len(use.unused)} of the {use.parameters} parameters that {use.kind} reduces got no gradient on rank "
-            f"{use.rank}: {_in_words(use)}. Its next forward will raise, and ranks that used them will wait.",
+            f"{len(use.unused):,} of the {use.parameters:,} parameters that {use.kind} reduces got no gradient on rank "
+            f"{use.rank}: {_in_words(use)}. Its next `forward()` will raise, and ranks that used them will wait.",
             module=shared_module(use.unused),
             evidence={
                 "unused": list(use.unused),
@@ -70,7 +70,7 @@ def judge(seen: WrapperUses, context: Context) -> Iterator[Finding]:
                 "find_unused_parameters": use.finds_unused,
                 "threshold": 0,
             },
-            fix="Use every parameter in every step, or pass find_unused_parameters=True.",
+            fix="Use every parameter in every step, or pass `find_unused_parameters=True`.",
             affects=use.unused,
         )
 
@@ -78,7 +78,7 @@ def judge(seen: WrapperUses, context: Context) -> Iterator[Finding]:
 def _in_words(use: WrapperUse) -> str:
     """The names if there are only a few, otherwise the number in each module."""
     if len(use.unused) <= _NAMED:
-        return listed(use.unused)
+        return quoted(use.unused)
     start = len(use.module.split(".")) if use.module else 0
     parts = Counter(".".join(name.split(".")[: start + 1]) for name in use.unused)
-    return listed(f"{count} in {part}" for part, count in parts.items())
+    return listed(f"{count} in {code(part)}" for part, count in parts.items())

@@ -42,7 +42,7 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted, numbered
+from debugkit.rule_text import counted, listed, numbered, verb
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,12 @@ def judge(seen: RankDigests, context: Context) -> Iterator[Finding]:
     first = seen.first
     if first is None:
         return
-    groups = " and ".join(numbered("rank", group) for group in first.groups)
+    values = ["one value", *["another"] * (len(first.groups) - 1)]
+    held = listed(f"{value} on {numbered('rank', group)}" for value, group in zip(values, first.groups, strict=True))
     yield context.finding(
-        f"After step {first.step} the ranks have different parameters. The first is {first.parameter}, which differs "
-        f"between {groups}; {first.different} of {counted(first.compared, 'tensor')} "
-        f"{'differs' if first.different == 1 else 'differ'} in all.",
+        f"After step {first.step}, {first.different:,} of {counted(first.compared, 'tensor')} "
+        f"{verb(first.different, 'differs', 'differ')} between the ranks. The first is `{first.parameter}`, with "
+        f"{held}.",
         parameter=first.parameter,
         module=first.parameter.rpartition(".")[0],
         step=first.step,

@@ -37,6 +37,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.wrapper_use import WrapperUses
 from debugkit.rule import Context, rule
+from debugkit.rule_text import module_name, sentence
 
 _BY_HAND = 0.5
 """Share of the trained elements that a reduction must cover to count as averaging of gradients, and not of a metric."""
@@ -55,7 +56,7 @@ def judge(seen: WrapperUses, context: Context) -> Iterator[Finding]:
         bypass = use.bypass
         if bypass is None or bypass.reduced >= _BY_HAND * max(bypass.elements, 1):
             continue
-        called = bypass.module or "The module"
+        called = sentence(module_name(bypass.module)) if bypass.module else "The module"
         yield context.finding(
             f"{called} inside {use.kind} was called directly, and the optimizer stepped with the resulting gradients: "
             "they are not averaged over ranks.",
@@ -69,5 +70,5 @@ def judge(seen: WrapperUses, context: Context) -> Iterator[Finding]:
                 "world_size": use.world_size,
                 "threshold": _BY_HAND,
             },
-            fix=f"Call the {use.kind} object itself, and move code that needs the inner module into its forward().",
+            fix=f"Call the {use.kind} object itself, and move code that needs the inner module into its `forward()`.",
         )

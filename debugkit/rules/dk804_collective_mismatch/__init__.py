@@ -43,7 +43,9 @@ from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import code, listed
 
+BACKWARD = "backward of DistributedDataParallel"
 State = Literal["running", "ended", "raised", "silent"]
 """silent: the rank has published no record, so it was not started or is not watched."""
 
@@ -53,7 +55,7 @@ class Collective(PlainData):
     """One call. `group` are the ranks that must all make it; `number` counts the calls of that group from 0.
 
     `shape` and `dtype` are those of its tensor if they must be the same on every rank, otherwise empty. `done` is
-    whether the call has returned. `operation` may be `backward of DistributedDataParallel`, which averages gradients.
+    whether the call has returned. `operation` may be `BACKWARD`, which averages gradients.
     """
 
     operation: str
@@ -137,7 +139,7 @@ def _is_in(record: RankRecord, call: Collective) -> bool:
 
 def _mismatch(seen: CollectiveRecord, calls: dict[int, Collective], context: Context) -> Finding:
     number = next(iter(calls.values())).number
-    each = "; ".join(f"rank {rank} called {_name(call)} at {_place(call.at)}" for rank, call in sorted(calls.items()))
+    each = "; ".join(f"rank {rank} called {_name(call)} at {_shown(call.at)}" for rank, call in sorted(calls.items()))
     other = next(call for rank, call in sorted(calls.items()) if _name(call) != _name(calls[min(calls)]))
     return context.finding(
         f"Collective {number} of this group is not the same on all ranks: {each}.",
@@ -150,9 +152,9 @@ def _mismatch(seen: CollectiveRecord, calls: dict[int, Collective], context: Con
 def _missing_ranks(
     seen: CollectiveRecord, waiting: Collective, missing: Sequence[RankRecord], context: Context
 ) -> Finding:
-    states = " and ".join(_state_of(record, waiting) for record in missing)
+    states = listed(_state_of(record, waiting) for record in missing)
     return context.finding(
-        f"Rank {seen.rank} waits in collective {waiting.number}, {_name(waiting)} at {_place(waiting.at)}; {states}.",
+        f"Rank {seen.rank} waits in collective {waiting.number}, {_name(waiting)} at {_shown(waiting.at)}; {states}.",
         at=next((record.stands_at for record in missing if record.stands_at), waiting.at),
         evidence=_evidence(seen) | {"number": waiting.number, "missing": [record.rank for record in missing]},
         fix="Find out why the rank is not in this call: a branch on its rank or its data, an exception, a shorter "
@@ -162,22 +164,31 @@ def _missing_ranks(
 
 def _state_of(record: RankRecord, waiting: Collective) -> str:
     if record.state == "silent":
-        return f"rank {record.rank} has published no record: it was not started, or does not run under watch()"
+        return f"rank {record.rank} has published no record: it was not started, or does not run under `watch()`"
     finished = any((own.group, own.number) == (waiting.group, waiting.number) for own in record.calls)
     progress = f"rank {record.rank} {'has finished' if finished else 'never made'} this call"
     if record.state == "raised":
-        return f"{progress} and raised {record.error} at {_place(record.stands_at)}"
+        return f"{progress} and raised {record.error} at {_shown(record.stands_at)}"
     if record.state == "ended":
         return f"{progress} and has left the loop"
-    return f"{progress} and is at {_place(record.stands_at)}"
+    return f"{progress} and is at {_shown(record.stands_at)}"
 
 
 def _name(call: Collective) -> str:
-    return f"{call.operation} of {call.dtype} {list(call.shape)}" if call.dtype else call.operation
+    operation = f"the {BACKWARD}" if call.operation == BACKWARD else code(call.operation)
+    return f"{operation}{_tensor(call)}"
 
 
-def _place(at: SourceLine | None) -> str:
-    return f"{PurePath(at.file).name}:{at.line}" if at else "an unknown line"
+def _tensor(call: Collective) -> str:
+    return f" of {call.dtype} {list(call.shape)}" if call.dtype else ""
+
+
+def _shown(at: SourceLine | None) -> str:
+    return code(_place(at)) if at else "an unknown line"
+
+
+def _place(at: SourceLine) -> str:
+    return f"{PurePath(at.file).name}:{at.line}"
 
 
 def _evidence(seen: CollectiveRecord) -> dict[str, object]:
@@ -187,7 +198,7 @@ def _evidence(seen: CollectiveRecord) -> dict[str, object]:
             record.rank: {
                 "state": record.state,
                 "stands_at": _place(record.stands_at) if record.stands_at else None,
-                "last_call": _name(record.calls[-1]) if record.calls else None,
+                "last_call": f"{record.calls[-1].operation}{_tensor(record.calls[-1])}" if record.calls else None,
                 "calls": len(record.calls),
             }
             for record in seen.ranks

@@ -25,7 +25,7 @@ from debugkit.distributed.message_store import MessageStore
 from debugkit.finding import SourceLine
 from debugkit.frames import raising_line, user_line
 from debugkit.recorders.patches import Patches
-from debugkit.rules.dk804_collective_mismatch import Collective, CollectiveRecord, RankRecord, State
+from debugkit.rules.dk804_collective_mismatch import BACKWARD, Collective, CollectiveRecord, RankRecord, State
 from debugkit.structure import tensors_in
 
 ALIKE = ("all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor")
@@ -35,7 +35,6 @@ OTHERS = (
     *("gather", "gather_object", "monitored_barrier", "reduce_scatter", "scatter", "scatter_object_list"),
 )
 _MADE_OF_OTHERS = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
-BACKWARD = "backward of DistributedDataParallel"
 
 _REMEMBERED = 32
 _TICK_S = 0.5

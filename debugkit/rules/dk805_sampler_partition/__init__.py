@@ -40,6 +40,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ def _finding(loader: SamplerPartition, coverage: Coverage, context: Context, dri
     when = " as soon as one rank draws one random number more than the others" if drifts else ""
     sure = loader.knows_its_rank and not drifts
     return context.finding(
-        f"The {loader.sampler} of the {loader.role} loader does not divide the {loader.samples} samples between the "
-        f"{loader.world_size} ranks{when}: several ranks visit {coverage.overlapping} of them, and no rank visits "
-        f"{coverage.missed}.",
+        f"The sampler of the {loader.role} loader ({loader.sampler}) does not divide the "
+        f"{counted(loader.samples, 'sample')} between the {loader.world_size} ranks{when}: several ranks visit "
+        f"{coverage.overlapping:,} of them, and no rank visits {coverage.missed:,}.",
         evidence={
             "overlapping": coverage.overlapping,
             "missed": coverage.missed,

@@ -43,9 +43,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.config_composition import ConfigComposition, ConfigLeaf, Setting, show_value
 from debugkit.rule import Context, rule
-from debugkit.rule_text import listed
-
-_SHOWN = 3
+from debugkit.rule_text import code, quoted
 
 
 @rule(
@@ -87,12 +85,12 @@ def _finding(pairs: list[tuple[ConfigLeaf, Setting]], context: Context) -> Findi
     pinned = won.chosen_by == "the main config"
     typed = lost.chosen_by == "the command line" and won.chosen_by != lost.chosen_by
     severity = Severity.INFO if pinned else Severity.ERROR if typed else Severity.WARNING
-    loser = f"{lost.source}, chosen on the command line," if typed else lost.place
-    winner = f"{won.place} (the main config)" if pinned else f"{won.place}, a default that is merged later"
+    loser = f"{code(lost.source)}, chosen on the command line," if typed else code(lost.place)
+    winner = f"{code(won.place)} (the main config)" if pinned else f"{code(won.place)}, a default that is merged later"
     if len(pairs) == 1:
-        what = f"{leaf.key} is {show_value(won.value)}, not {show_value(lost.value)}"
+        what = f"{code(leaf.key)} is {show_value(won.value)}, not {show_value(lost.value)}"
     else:
-        keys = listed((f"{each.key} = {show_value(other.value)}" for each, other in pairs), _SHOWN)
+        keys = quoted(f"{each.key}={show_value(other.value)}" for each, other in pairs)
         what = f"{len(pairs)} values ({keys}) have no effect"
     return context.finding(
         f"{what}: {loser} is overridden by {winner}.",
@@ -111,7 +109,9 @@ def _finding(pairs: list[tuple[ConfigLeaf, Setting]], context: Context) -> Findi
 
 def _fix(lost: Setting, won: Setting, pinned: bool) -> str:
     if pinned:
-        return f"Delete the value from {won.source} if {lost.source} should decide; ignore this if it is intended."
+        return (
+            f"Delete the value from `{won.source}` if `{lost.source}` should decide. Nothing to do if this is intended."
+        )
     if lost.source in won.below:
-        return f"In the defaults list of {lost.source}, move `_self_` below the line that includes {won.source}."
-    return f"In the defaults list, move the line that includes {won.source} above the line of {lost.source}."
+        return f"In the defaults list of `{lost.source}`, move `_self_` below the line that includes `{won.source}`."
+    return f"In the defaults list, move the line that includes `{won.source}` above the line of `{lost.source}`."

@@ -36,7 +36,7 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLi
 from debugkit.measurements.config_composition import ConfigComposition
 from debugkit.observation import provided_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import listed
+from debugkit.rule_text import quoted
 
 
 @provided_by("debugkit.integrations.hydra.check_config")
@@ -77,10 +77,10 @@ def judge(seen: ConfigReads, composition: ConfigComposition | None, context: Con
         elsewhere = _read_elsewhere(leaf, seen.asked_in_vain)
         if elsewhere is not None:
             yield context.finding(
-                f"{leaf} is never read. The program reads {elsewhere} instead, which does not exist.",
+                f"`{leaf}` is never read. The program reads `{elsewhere}` instead, which does not exist.",
                 at=lines.get(leaf),
                 evidence={"key": leaf, "asked for": elsewhere, **counts},
-                fix=f"Read {leaf} in the program, or set {elsewhere} in the config.",
+                fix=f"Read `{leaf}` in the program, or set `{elsewhere}` in the config.",
             )
     rest = [leaf for leaf in unread if _read_elsewhere(leaf, seen.asked_in_vain) is None]
     if rest:
@@ -88,7 +88,7 @@ def judge(seen: ConfigReads, composition: ConfigComposition | None, context: Con
             _sentence(rest, seen.leaves),
             at=_first_line(rest, lines),
             evidence={"keys": rest, **counts},
-            fix="Delete the keys or read them. If a later phase reads them, call check_config() after that phase.",
+            fix="Delete the keys or read them. If a later phase reads them, call `check_config()` after that phase.",
             severity=Severity.INFO,
         )
 
@@ -99,10 +99,10 @@ def _read_elsewhere(leaf: str, missing: Iterable[str]) -> str | None:
 
 
 def _sentence(unread: list[str], leaves: tuple[str, ...]) -> str:
-    names = listed(_by_subtree(unread, leaves), _SHOWN)
+    names = quoted(_by_subtree(unread, leaves), _SHOWN)
     if len(unread) == 1:
         return f"{names} has not been read so far, so changing it has no effect."
-    return f"{len(unread)} of {len(leaves)} keys have not been read so far: {names}."
+    return f"{len(unread):,} of {len(leaves):,} keys have not been read so far: {names}."
 
 
 def _by_subtree(unread: list[str], leaves: tuple[str, ...]) -> list[str]:

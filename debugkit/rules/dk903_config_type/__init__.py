@@ -38,7 +38,7 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLi
 from debugkit.measurements.config_composition import reads_as
 from debugkit.observation import provided_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import listed
+from debugkit.rule_text import code, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ def judge(seen: ConfigValues, context: Context) -> Iterator[Finding]:
         raise NotExamined("No configuration was given: pass cfg, config_dir= or files=.")
     for key in seen.repeated:
         yield context.finding(
-            f"{key.key} occurs twice in one mapping, in lines {key.first_line} and {key.at.line}: PyYAML silently "
-            "keeps the second value, OmegaConf raises an error.",
+            f"`{key.key}` occurs twice in one mapping, in lines {key.first_line} and {key.at.line}: PyYAML silently "
+            "keeps the second value, and OmegaConf raises an error.",
             at=key.at,
             evidence={"key": key.key, "lines": [key.first_line, key.at.line], "threshold": "one line"},
             fix="Delete the wrong line.",
@@ -121,17 +121,18 @@ def _of_text(text: ConfigValue, context: Context) -> Finding | None:
             if _NAMES.search(text.key.rpartition(".")[2].lower()) or re.match(r"0\d", bare):
                 return None
             severity = Severity.INFO
-        fix = f"Write {_as_number(bare)} without quotes, which every YAML reader takes for a number."
+        fix = f"Write `{_as_number(bare)}` without quotes, which every YAML reader takes for a number."
     elif bare == "None":
-        fix = "Write null: in YAML, None is a string, which is true in an `if`."
+        fix = "Write `null`: in YAML, `None` is a string, which is true in an `if`."
     elif bare.lower() in ("true", "false"):
-        fix = f"Write {bare.lower()} without quotes: any non-empty string is true in an `if`."
+        fix = f"Write `{bare.lower()}` without quotes: any non-empty string is true in an `if`."
     else:
         return None
-    other = f", and another config sets it to a number ({listed(numbers)})" if numbers else ""
-    where = f" ({text.source})" if text.source else ""
+    kinds = [{"int": "an int", "float": "a float"}[kind] for kind in numbers]
+    other = f" Another config sets it to {listed(kinds)}." if kinds else ""
+    where = f" in `{text.source}`" if text.source else ""
     return context.finding(
-        f"{text.key} is the string {text.value!r}, which looks like {reading}{other}{where}.",
+        f"`{text.key}`{where} is the string {code(repr(text.value))}, which looks like {reading}.{other}",
         at=text.at,
         evidence={"key": text.key, "value": text.value, "reads as": reading, "types elsewhere": list(text.elsewhere)},
         fix=fix,

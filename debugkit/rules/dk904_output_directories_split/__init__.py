@@ -38,7 +38,7 @@ from pathlib import PurePath
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import provided_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import listed
+from debugkit.rule_text import code, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def judge(seen: OutputDirectories, context: Context) -> Iterator[Finding]:
     if any(not place.relative for place in outside):
         why.append("an absolute path is the same for every run")
     yield context.finding(
-        f"The run writes {listed(f'{place.role} to {place.written}' for place in outside)}, but its configuration to "
-        f"{seen.run_dir}: {', and '.join(why)}.",
+        f"The run writes {listed(f'{_role(place)} to {code(place.written)}' for place in outside)}, but its "
+        f"configuration to {code(seen.run_dir)}: {listed(why)}.",
         at=next((place.at for place in outside if place.at is not None), None),
         evidence={
             "run_dir": seen.run_dir,
@@ -109,10 +109,15 @@ def judge(seen: OutputDirectories, context: Context) -> Iterator[Finding]:
             "outside": {place.role: {"written": place.written, "resolved": place.resolved} for place in outside},
             "threshold": "inside run_dir",
         },
-        fix="Build the paths from HydraConfig.get().runtime.output_dir, or ${hydra:runtime.output_dir} in the config.",
+        fix="Build the paths from `HydraConfig.get().runtime.output_dir`, or from `${hydra:runtime.output_dir}` in the "
+        "config.",
         severity=None if declared else Severity.INFO,
         certainty=None if declared else Certainty.HEURISTIC,
     )
+
+
+def _role(place: OutputPlace) -> str:
+    return place.role if place.declared else code(place.role)
 
 
 def _belongs(place: OutputPlace, run: PurePath) -> bool:

@@ -36,7 +36,7 @@ from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
-from debugkit.rule_text import listed
+from debugkit.rule_text import amounts_apart, quoted
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,8 @@ def judge(seen: DroppedColumns, context: Context) -> Iterator[Finding]:
     first = seen.needed[0]
     plural = len(columns) > 1
     yield context.finding(
-        f"The Trainer drops the column{'s' * plural} {listed(f'`{column}`' for column in columns)}, but the loss "
-        f"needs {'them' if plural else 'it'}: {_outcome(first.without)} without and {_outcome(first.with_it)} with "
-        f"{f'`{first.columns[0]}`' if plural else 'it'}.",
+        f"The Trainer drops the column{'s' * plural} {quoted(columns, None)}, but the loss needs "
+        f"{'them' if plural else 'it'}: without {quoted(first.columns, None) if plural else 'it'}, {_outcome(first)}.",
         evidence={
             "dropped": list(seen.dropped),
             "needed": columns,
@@ -91,10 +90,14 @@ def judge(seen: DroppedColumns, context: Context) -> Iterator[Finding]:
             "samples": seen.samples,
             "relative_threshold": seen.floor,
         },
-        fix="Set TrainingArguments(remove_unused_columns=False), or add an argument with that name to the model's "
-        "forward().",
+        fix="Set `TrainingArguments(remove_unused_columns=False)`, or add an argument with that name to the model's "
+        "`forward()`.",
     )
 
 
-def _outcome(loss: float | str) -> str:
-    return f"it is {loss:.4g}" if isinstance(loss, float) else f"it cannot be computed ({loss})"
+def _outcome(needed: NeededColumn) -> str:
+    without, with_it = needed.without, needed.with_it
+    if isinstance(without, str) or isinstance(with_it, str):
+        return f"the loss cannot be computed ({without})"
+    shown = amounts_apart(without, with_it)
+    return f"the loss is {shown[0]} instead of {shown[1]}"

@@ -38,7 +38,6 @@ from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
 
 
 @observed_by(".measure:StepReturnsProbe")
@@ -74,21 +73,28 @@ def judge(seen: StepReturns, context: Context) -> Iterator[Finding]:
     evidence = {"calls": seen.calls, "returned_nothing": seen.nothing, "detached": seen.detached, "threshold": _CALLS}
     if seen.detached:
         yield context.finding(
-            f"training_step returned {seen.returned_as} that is detached from the graph in {seen.detached} of "
-            f"{counted(seen.calls, 'call')}, so backward() cannot compute gradients.",
+            f"`training_step` returned {seen.returned_as} that is detached from the graph in "
+            f"{_calls(seen.detached, seen.calls)}, so `backward()` cannot compute gradients.",
             at=seen.at,
             evidence=evidence | {"threshold": 1},
-            fix="Return the loss as it was computed, without .detach(), .item() or no_grad; self.log() detaches it.",
+            fix="Return the loss as it was computed, without `detach()`, `item()` or `no_grad()`. `self.log()` "
+            "detaches it by itself.",
         )
     elif seen.nothing == seen.calls and (seen.calls >= _CALLS or seen.ended or context.mode == "check"):
         few = seen.calls < _CALLS  # the batch may be skipped on purpose
-        times = f"all {seen.calls} calls" if seen.calls > 1 else "the only call"
         yield context.finding(
-            f"training_step returned no loss in {times}: Lightning skips the batch, and no weight changes.",
+            f"`training_step` returned no loss in {_calls(seen.nothing, seen.calls)}: Lightning skips the batch, "
+            "and no weight changes.",
             at=seen.at,
             step=0 if context.mode == "watch" else None,  # since the first step
             evidence=evidence,
-            fix="End training_step with `return loss`; return None only to skip a batch.",
+            fix="End `training_step` with `return loss`. Return None only to skip a batch.",
             severity=Severity.WARNING if few else None,
             certainty=Certainty.HEURISTIC if few else None,
         )
+
+
+def _calls(count: int, of: int) -> str:
+    if count < of:
+        return f"{count:,} of {of:,} calls"
+    return f"all {of:,} calls" if of > 1 else "the only call"

@@ -40,7 +40,7 @@ def test_a_rank_that_never_starts_is_named() -> None:
     assert first.seen == "waited 1 s for rank 1, which did not connect"
     assert "--node-rank" in first.advice
     assert second.health is Health.BROKEN
-    assert verdict([first, second]).startswith("2 of 2 ranks failed: 0, 1.")
+    assert verdict([first, second]).startswith("2 of 2 ranks failed: 0 and 1.")
 
 
 def test_a_rank_without_a_result_is_waited_for_no_longer_than_the_others_need() -> None:

@@ -138,7 +138,7 @@ def test_report_is_of_the_usual_kind(conf: Path) -> None:
     assert report.examined == ("DK901", "DK903")
     assert {entry.code for entry in report.not_examined} == {"DK902", "DK904"}
     assert json.loads(json.dumps(report.to_json()))["findings"][0]["evidence"]["stands"] == 16
-    assert "train.batch_size is 16, not 64" in report.to_text()
+    assert "`train.batch_size` is 16, not 64" in report.to_text()
     assert not check_config(config_dir=conf, ignore="DK901").findings
 
 

@@ -148,7 +148,7 @@ def test_each_entry_prepared_differently_is_a_finding() -> None:
     [
         (0.0, 0, 0, None),
         (0.09, 0, 0, None),
-        (-0.5, 0, 0, "-0.5 of a bin"),
+        (-0.5, 0, 0, "on average -0.5 bins away"),
         (0.0, 3, 2, "3 of 64 bins"),
         (0.0, 0, 2, "2 of 64 tokens"),
     ],

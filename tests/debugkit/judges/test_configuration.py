@@ -70,7 +70,7 @@ def test_one_misplaced_line_is_one_finding_however_many_values_it_costs() -> Non
     settings = (Setting(64, "config", "the main config"), Setting(16, "base", "a defaults list"))
     leaves = tuple(ConfigLeaf(f"train.value{number}", settings) for number in range(6))
     [finding] = judged("DK901", ConfigComposition("config", (), leaves))
-    assert finding.message.startswith("6 values (train.value0 = 64, train.value1 = 64, train.value2 = 64, …)")
+    assert finding.message.startswith("6 values (`train.value0=64`, `train.value1=64`, `train.value2=64` and 3 more)")
 
 
 # Who reads

@@ -46,7 +46,7 @@ def test_unused_parameters_matter_where_ddp_waits_for_them(
 def test_many_unused_parameters_are_counted_by_module() -> None:
     names = tuple(f"module.{part}.{n}.weight" for part in ("vision", "projector") for n in range(3))
     (finding,) = judged("DK801", use(unused=names))
-    assert "on rank 1: 3 in module.vision, 3 in module.projector." in finding.message
+    assert "on rank 1: 3 in `module.vision` and 3 in `module.projector`." in finding.message
     assert finding.location.module == "module"
     assert finding.affects == names
 
@@ -80,7 +80,7 @@ def test_ranks_that_nothing_wraps_may_train_models_of_their_own(wrapped: bool, s
     first = Divergence(2, "head.weight", 1, 9, ((0, 2), (1,)))
     (finding,) = judged("DK802", RankDigests(0, 3, wrapped, 3, first))
     assert finding.severity is severity
-    assert "differs between ranks 0, 2 and rank 1" in finding.message
+    assert "with one value on ranks 0 and 2 and another on rank 1" in finding.message
     assert finding.location.step == 2
 
 
@@ -111,7 +111,7 @@ WAITS = RankRecord(0, "running", (call(0), call(1, done=False)), SourceLine("/a/
         (RankRecord(1, "silent"), "rank 1 has published no record"),
         (
             RankRecord(1, "running", (call(0),), SourceLine("/a/save.py", 3)),
-            "rank 1 never made this call and is at save.py:3",
+            "rank 1 never made this call and is at `save.py:3`",
         ),
         (RankRecord(1, "ended", (call(0),)), "rank 1 never made this call and has left the loop"),
         (RankRecord(1, "raised", (call(0),), None, "ValueError: x"), "never made this call and raised ValueError: x"),
@@ -123,7 +123,7 @@ WAITS = RankRecord(0, "running", (call(0), call(1, done=False)), SourceLine("/a/
 )
 def test_the_missing_rank_is_named_with_its_line(other: RankRecord, expected: str) -> None:
     (finding,) = judged("DK804", record(WAITS, other))
-    assert "Rank 0 waits in collective 1, all_reduce of float32 [3] at train.py:11" in finding.message
+    assert "Rank 0 waits in collective 1, `all_reduce` of float32 [3] at `train.py:11`" in finding.message
     assert expected in finding.message
     assert finding.evidence["missing"] == [1]
 

@@ -63,4 +63,5 @@ def test_a_single_detached_loss_is_proof(calls: int, data: st.DataObject) -> Non
     detached = data.draw(st.integers(1, calls))
     (finding,) = judged("DK906", StepReturns(calls, calls - detached, detached, "a float", None, ended=False))
     assert finding.severity is Severity.ERROR
-    assert f"in {detached} of {calls} call" in finding.message
+    few, all_of_them = f"in {detached} of {calls} calls", "in the only call" if calls == 1 else f"in all {calls} calls"
+    assert (few if detached < calls else all_of_them) in finding.message

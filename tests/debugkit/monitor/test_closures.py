@@ -31,7 +31,7 @@ def test_a_nan_is_traced_before_the_step_has_spread_it_into_the_parameters() -> 
     with debugkit.watch(model, optimizer, on_finding=lambda _: None) as run:
         optimizer.step(closure)
 
-    assert run.report.by_code["DK202"][0].message.startswith("SqrtBackward0 made Inf from finite input")
+    assert run.report.by_code["DK202"][0].message.startswith("`SqrtBackward0` returned Inf for a finite gradient")
 
 
 def test_lbfgs_evaluates_its_closure_as_often_as_without_and_ends_at_the_same_weights() -> None:

@@ -201,7 +201,7 @@ def test_ddp_is_watched_and_its_inner_module_replayed() -> None:
         optimizer.step()
     finding = run.report.findings[0]
     assert (finding.code, finding.location.file) == ("DK202", __file__)
-    assert "SqrtBackward0 made Inf" in finding.message
+    assert "`SqrtBackward0` returned Inf" in finding.message
 
 
 def test_a_method_that_is_not_forward_is_watched_as_well() -> None:

@@ -74,7 +74,7 @@ def inside_forward_between_two_modules():
         "model": nn.ModuleDict({"trunk": Concatenates()}),
         "batch": (torch.randn(2, 5, 4), torch.randn(2, 3)),
         "loss_fn": lambda model, batch: model["trunk"](*batch),
-        "expect": {"module": "trunk", "message": "Its inputs: (2, 5, 4), (2, 3)."},
+        "expect": {"module": "trunk", "message": "Its inputs: (2, 5, 4) and (2, 3)."},
     }
 
 

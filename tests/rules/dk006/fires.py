@@ -42,7 +42,7 @@ def labels_padded_with_another_number():
         "model": nn.Linear(4, 5),
         "batch": {"x": torch.randn(3, 4), "labels": torch.tensor([0, -1, 2])},
         "loss_fn": loss_fn,
-        "expect": {"message": "Index -1 in `labels` is out of range: cross_entropy has 5 classes"},
+        "expect": {"message": "Index -1 in `labels` is out of range: `cross_entropy` has 5 classes"},
     }
 
 
@@ -75,5 +75,5 @@ def gathered_beyond_the_logits():
         "model": nn.Linear(4, 3),
         "batch": {"x": torch.randn(2, 4), "token": torch.tensor([0, 9])},
         "loss_fn": loss_fn,
-        "expect": {"message": "Index 9 in `token` is out of range: gather has 3 entries"},
+        "expect": {"message": "Index 9 in `token` is out of range: `gather` has 3 entries"},
     }

@@ -44,7 +44,9 @@ def _program(model, **expect):
 
 
 def detach():
-    return _program(Detached(), module="vision", message="4 trainable parameters (vision.0.weight")
+    return _program(
+        Detached(), module="vision", message="4 trainable parameters (`vision.0.weight`, `vision.0.bias` and 2 more)"
+    )
 
 
 def tensor_made_again():
@@ -135,7 +137,7 @@ def rounding():
 
 
 def custom_function_that_returns_none():
-    return _program(WithoutBackward(), message="backward of Forgets stops the gradient")
+    return _program(WithoutBackward(), message="`Forgets.backward` stops the gradient")
 
 
 def prefix_of_a_language_model_detached():
@@ -156,5 +158,5 @@ def prefix_of_a_language_model_detached():
             return self.language(inputs_embeds=seen, labels=torch.nn.functional.pad(labels, (2, 0), value=-100))
 
     batch = {"image": torch.randn(3, 2, 4), "labels": torch.randint(0, 16, (3, 5))}
-    expect = {"severity": "error", "module": "projector", "message": "2 trainable parameters (projector.weight"}
+    expect = {"severity": "error", "module": "projector", "message": "2 trainable parameters (`projector.weight`"}
     return {"model": Captioner(), "batch": batch, "expect": expect}

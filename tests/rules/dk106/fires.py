@@ -30,7 +30,7 @@ def expert_that_no_token_chose():
         def forward(self, x, y):
             return {"loss": (self.head(self.experts[0](self.wrist(self.vision(x)))) - y).square().mean()}
 
-    return _program(Routed(), module="experts.1", severity="info", message="Its sibling experts.0 is")
+    return _program(Routed(), module="experts.1", severity="info", message="Its sibling `experts.0` is")
 
 
 def projector_of_a_language_model_forgotten():

@@ -37,7 +37,7 @@ def _program(model, **expect):
 
 
 def first_layer_of_stacked_states():
-    return _program(Policy(), module="decoder.layers", message="4 parameters of decoder.layers (decoder.layers.1")
+    return _program(Policy(), module="decoder.layers", message="4 parameters of `decoder.layers` (`decoder.layers.1")
 
 
 def branch_times_a_mask_of_zeros():
@@ -54,7 +54,7 @@ def branch_times_a_mask_of_zeros():
             seen = self.decoder(self.vision(x) + self.mask * self.wrist(x))
             return {"loss": (self.head(self.choose(seen)) - action).square().mean()}
 
-    return _program(Masked(), module="wrist", message="4 parameters of wrist")
+    return _program(Masked(), module="wrist", message="4 parameters of `wrist`")
 
 
 def output_clamped_at_its_limit():

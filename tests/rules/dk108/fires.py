@@ -102,11 +102,11 @@ def incoming_gradient_taken_for_contiguous():
     def linear(x, _gate, head):
         return FlatWeights.apply(x.flatten(0, 1), head.weight).unflatten(0, (16, 10))
 
-    return _program(linear, message="strided incoming gradient")
+    return _program(linear, message="if the incoming gradient is not contiguous")
 
 
 def incoming_gradient_written_to():
-    return _program(lambda x, _gate, head: head(InPlace.apply(x)), message="writes into it")
+    return _program(lambda x, _gate, head: head(InPlace.apply(x)), message="writes into the incoming gradient")
 
 
 def state_kept_on_the_class():

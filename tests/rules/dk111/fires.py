@@ -24,7 +24,7 @@ def _program(model, size=16, **expect):
 def biases_far_below_zero():
     model = Policy()
     nn.init.constant_(model.vision.bias, -30)
-    return _program(model, module="act", message="16 of 16 ReLU units of act are zero for all 48 samples")
+    return _program(model, module="act", message="16 of 16 ReLU units of `act` are zero for all 48 samples")
 
 
 def called_as_a_function():

@@ -16,7 +16,9 @@ def batch_norm_of_a_frozen_tower_in_training_mode():
     tower = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     tower.requires_grad_(False)
     model = nn.Sequential(tower, nn.Linear(4, 2)).train()
-    return _program(model, expect={"module": "0.1", "message": "running_mean and 1 more"})
+    return _program(
+        model, expect={"module": "0.1", "message": "2 frozen buffers (`0.1.running_mean` and `0.1.running_var`)"}
+    )
 
 
 def weight_written_in_the_forward_pass():
@@ -35,4 +37,4 @@ def weight_written_in_the_forward_pass():
 def declared_frozen_but_the_optimizer_moves_it():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     declare = debugkit.Declare(trainable=["1.*"])
-    return _program(model, declare=declare, expect={"parameter": "0.weight", "message": "in optimizer.step()"})
+    return _program(model, declare=declare, expect={"parameter": "0.weight", "message": "in `optimizer.step()`"})

@@ -38,7 +38,11 @@ def declared_head_is_frozen_too():
 def pattern_that_matches_nothing():
     model = Policy()
     model.vision_model.requires_grad_(False)
-    return _program(model, ("head.*", "action_head.*"), expect={"message": "'action_head.*' of trainable= matches no"})
+    return _program(
+        model,
+        ("head.*", "action_head.*"),
+        expect={"message": "The pattern `action_head.*` in `Declare(trainable=…)` matches no"},
+    )
 
 
 def adapters_that_the_library_names_otherwise():

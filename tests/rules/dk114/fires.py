@@ -25,7 +25,7 @@ def prefix_that_fits_nothing_and_strict_is_off():
     pretrained, model = Policy(), Policy()
     saved = {f"vision_model.{name}": tensor for name, tensor in pretrained.vision_tower.state_dict().items()}
     model.load_state_dict(saved, strict=False)
-    message = "Their names begin with 'vision_model.', those in the model with 'vision_tower.'"
+    message = "Their names begin with `vision_model.`, those in the model begin with `vision_tower.`"
     return _program(model, saved, ("head.*",), module="vision_tower", severity="error", message=message)
 
 
@@ -39,7 +39,7 @@ def head_of_another_size():
     saved = Policy().state_dict() | {"head.weight": torch.randn(7, 4), "head.bias": torch.randn(7)}
     model = Policy()
     model.load_state_dict({name: tensor for name, tensor in saved.items() if "head" not in name}, strict=False)
-    return _program(model, saved, module="head", message="2 of 8 checkpoint tensors fit no tensors in the model")
+    return _program(model, saved, module="head", message="2 of 8 checkpoint tensors match no tensor of the model")
 
 
 def head_not_declared_fresh():

@@ -63,7 +63,7 @@ def constant_joint():
         "model": Divides(),
         "batch": state,
         "loss_fn": lambda model, batch: model(batch).square().mean(),
-        "expect": {"module": "", "message": "made NaN from finite input"},
+        "expect": {"module": "", "message": "returned NaN for finite input"},
     }
 
 
@@ -83,7 +83,7 @@ def log_of_softmax():
         "model": LogOfSoftmax(),
         "batch": torch.randn(4, 3),
         "loss_fn": lambda model, batch: model(batch),
-        "expect": {"message": "log made -Inf from finite input"},
+        "expect": {"message": "`log` returned -Inf for finite input"},
     }
 
 
@@ -93,7 +93,7 @@ def half_precision_product():
         "model": model,
         "batch": torch.full((2, 4), 2000.0),
         "loss_fn": lambda model, batch: model(batch)["hidden"].square().mean(),
-        "expect": {"message": "made Inf from finite input"},
+        "expect": {"message": "returned Inf for finite input"},
     }
 
 
@@ -104,7 +104,7 @@ def nan_in_the_batch():
         "model": nn.Sequential(nn.Linear(3, 2)),
         "batch": frames,
         "loss_fn": lambda model, batch: model(batch).mean(),
-        "expect": {"message": "holds NaN before anything is computed"},
+        "expect": {"message": "The input already contains NaN"},
     }
 
 
@@ -116,7 +116,7 @@ def nan_weight():
         "model": model,
         "batch": torch.randn(4, 3),
         "loss_fn": lambda model, batch: model(batch).mean(),
-        "expect": {"module": "1", "message": "weight of 1 holds NaN"},
+        "expect": {"module": "1", "message": "`1.weight` already contains NaN"},
     }
 
 
@@ -150,4 +150,4 @@ def in_the_loss_of_a_loop():
 
     model = nn.Sequential(nn.Linear(3, 2))
     optimizer = torch.optim.AdamW(model.parameters())
-    return {"model": model, "optimizer": optimizer, "loop": _train(loss_of), "expect": {"message": "made Inf"}}
+    return {"model": model, "optimizer": optimizer, "loop": _train(loss_of), "expect": {"message": "returned Inf"}}

@@ -44,7 +44,7 @@ def root_at_zero():
         "model": Distance(),
         "batch": torch.randn(4, 3),
         "loss_fn": lambda model, batch: model(batch).mean(),
-        "expect": {"module": "", "message": "SqrtBackward0 made Inf from finite input"},
+        "expect": {"module": "", "message": "`SqrtBackward0` returned Inf for a finite gradient"},
     }
 
 
@@ -53,7 +53,7 @@ def branch_not_taken():
         "model": BranchNotTaken(),
         "batch": torch.randn(4, 3),
         "loss_fn": lambda model, batch: model(batch).mean(),
-        "expect": {"message": "SqrtBackward0 made NaN"},
+        "expect": {"message": "`SqrtBackward0` returned NaN"},
     }
 
 
@@ -85,7 +85,7 @@ def in_a_loop():
         "model": model,
         "optimizer": optimizer,
         "loop": loop,
-        "expect": {"module": "2", "message": "SqrtBackward0 made Inf"},
+        "expect": {"module": "2", "message": "`SqrtBackward0` returned Inf"},
     }
 
 
@@ -104,4 +104,4 @@ def in_the_loss_of_a_loop_with_accumulation():
             optimizer.step()
             optimizer.zero_grad()
 
-    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "SqrtBackward0 made Inf"}}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "`SqrtBackward0` returned Inf"}}

@@ -25,7 +25,11 @@ def product_of_a_gated_feed_forward():
         "model": nn.Sequential(GatedFeedForward(15.0)).half(),
         "batch": torch.ones(4, 8, dtype=torch.float16),
         "loss_fn": lambda model, batch: model(batch).float().square().mean(),
-        "expect": {"module": "0.wo", "severity": "warning", "message": "The input of 0.wo reaches 1.44e+04 in float16"},
+        "expect": {
+            "module": "0.wo",
+            "severity": "warning",
+            "message": "The input of module `0.wo` reaches 14,400 in float16",
+        },
     }
 
 
@@ -49,7 +53,7 @@ def residual_stream_that_autocast_converts():
         "model": Residual(),
         "batch": torch.ones(4, 8),
         "loss_fn": loss_fn,
-        "expect": {"module": "head", "message": "reaches 2e+04, which autocast converts to float16"},
+        "expect": {"module": "head", "message": "reaches 20,000, which autocast converts to float16"},
     }
 
 

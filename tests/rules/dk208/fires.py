@@ -18,7 +18,11 @@ def autocast_around_the_loss_only():
         "model": _policy(),
         "batch": torch.randn(16, 8),
         "loss_fn": loss_fn,
-        "expect": {"severity": "warning", "module": "0", "message": "autocast is disabled while 0, the largest part"},
+        "expect": {
+            "severity": "warning",
+            "module": "0",
+            "message": "autocast is disabled in module `0`, the largest part",
+        },
     }
 
 

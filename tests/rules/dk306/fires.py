@@ -41,7 +41,7 @@ def image_features_are_not_used():
     return {
         "model": Blind(),
         "batch": _batch(),
-        "expect": {"severity": "warning", "message": "pixel_values is ignored"},
+        "expect": {"severity": "warning", "message": "`pixel_values` is ignored"},
     }
 
 
@@ -55,7 +55,7 @@ def text_is_masked_out_entirely():
         "model": Deaf(),
         "batch": _batch(),
         "declare": declare,
-        "expect": {"severity": "error", "message": "input_ids is ignored"},
+        "expect": {"severity": "error", "message": "`input_ids` is ignored"},
     }
 
 

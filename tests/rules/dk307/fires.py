@@ -24,7 +24,7 @@ def template_masked_every_answer():
     return {
         "model": LlamaForCausalLM(config),
         "batch": {"input_ids": ids, "labels": torch.full_like(ids, -100)},
-        "expect": {"severity": "error", "message": "All 24 values of labels are ignored"},
+        "expect": {"severity": "error", "message": "All 24 values of `labels` are ignored"},
     }
 
 
@@ -54,5 +54,5 @@ def action_column_of_zeros():
         "batch": batch,
         "loss_fn": lambda model, batch: (model(batch["x"]) - batch["goal"]).square().mean(),
         "declare": debugkit.Declare(target="goal"),
-        "expect": {"severity": "warning", "message": "of goal are 0"},
+        "expect": {"severity": "warning", "message": "of `goal` are 0"},
     }

@@ -72,7 +72,7 @@ def mask_read_under_another_name():
             is_pad = rest.get("actions_is_pad")
             return {"loss": error.mean() if is_pad is None else error[~is_pad].mean()}
 
-    return {"model": Policy(), "batch": _chunks(), "expect": {"severity": "warning", "message": "are learnt"}}
+    return {"model": Policy(), "batch": _chunks(), "expect": {"severity": "warning", "message": "count in the loss"}}
 
 
 def labels_padded_with_a_real_token():

@@ -13,7 +13,7 @@ def inputs_and_labels_sorted_apart():
         "model": nn.Linear(6, 2),
         "dataloader": DataLoader(TensorDataset(x, labels), batch_size=16),
         "loss_fn": lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1]),
-        "expect": {"severity": "info", "message": "of 200 samples"},
+        "expect": {"severity": "info", "message": "Over 200 samples, entry `1` can"},
     }
 
 
@@ -28,4 +28,4 @@ def actions_of_other_episodes():
         batch = collate(frames, range(start, start + 16))
         other = collate(frames, order[start : start + 16])
         batches.append(batch | {"action": other["action"], "action_is_pad": other["action_is_pad"]})
-    return {"model": Policy(), "dataloader": batches, "expect": {"message": "action of 160 samples"}}
+    return {"model": Policy(), "dataloader": batches, "expect": {"message": "Over 160 samples, `action` can"}}

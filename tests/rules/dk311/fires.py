@@ -20,7 +20,7 @@ def ranges_that_overlap_by_index():
         DataLoader(Subset(data, range(16)), batch_size=4),
         DataLoader(Subset(data, range(14, 20)), batch_size=4),
         severity="error",
-        message="2 of 6 samples of the validation loader are trained on (compared by index)",
+        message="2 of 6 samples of the validation loader are also in the train loader (compared by index)",
     )
 
 

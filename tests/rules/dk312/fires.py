@@ -26,4 +26,4 @@ def raw_pixels_into_a_classifier():
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
     batch = {"image": torch.randint(0, 256, (16, 3, 8, 8)).float(), "labels": torch.randint(0, 10, (16,))}
-    return {"model": model, "batch": batch, "loss_fn": loss_fn, "expect": {"message": "among 10 classes"}}
+    return {"model": model, "batch": batch, "loss_fn": loss_fn, "expect": {"message": "each of the 10 classes"}}

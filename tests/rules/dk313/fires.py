@@ -16,7 +16,7 @@ def sensor_that_dropped_out():
         "model": nn.Linear(3, 2),
         "batch": {"state": state, "action": torch.randn(4, 2)},
         "loss_fn": _loss,
-        "expect": {"severity": "error", "message": "1 of 12 values of state in the batch is NaN"},
+        "expect": {"severity": "error", "message": "1 of 12 values of `state` in the batch is NaN"},
     }
 
 
@@ -49,5 +49,5 @@ def column_that_nobody_reads_is_only_information():
         "model": nn.Linear(3, 2),
         "batch": {"state": torch.randn(4, 3), "action": torch.randn(4, 2), "next.reward": reward},
         "loss_fn": _loss,
-        "expect": {"severity": "info", "message": "but loss and outputs are finite"},
+        "expect": {"severity": "info", "message": "but the loss and the outputs are finite"},
     }

@@ -61,7 +61,11 @@ def bounds_without_any_method():
             return {"loss": (self.head(state) - action).abs().mean()}
 
     batch = {"state": torch.randn(8, 4), "action": torch.randn(8, 3)}
-    return {"model": Held(), "batch": batch, "expect": {"module": "", "message": "action_min and action_max"}}
+    return {
+        "model": Held(),
+        "batch": batch,
+        "expect": {"module": "", "message": "`action_min` and `action_max` of the model have"},
+    }
 
 
 def quantiles_of_absolute_actions_on_relative_ones():
@@ -74,9 +78,9 @@ def quantiles_of_absolute_actions_on_relative_ones():
         def normalize(self, action):
             return 2 * (action - self.q01) / (self.q99 - self.q01) - 1
 
-    return _program(Quantiles(), severity="warning", message="normalised dimension 1 has median")
+    return _program(Quantiles(), severity="warning", message="after normalising, dimension 1 has median")
 
 
 def degrees_in_the_statistics_and_radians_in_the_data():
     action = torch.randn(64, 3) * 0.5
-    return _program(Statistics([0.0] * 3, [57.0, 60.0, 50.0]), action, message="does not fit its data")
+    return _program(Statistics([0.0] * 3, [57.0, 60.0, 50.0]), action, message="do not fit the data")

@@ -45,7 +45,7 @@ def state_at_the_end_of_the_window():
         "declare": debugkit.Declare(
             future=("state[1:]",), inference=lambda model, batch: model.head(batch["state"][:, -1])
         ),
-        "expect": {"message": "reads the future: with other values in state[1:]"},
+        "expect": {"message": "reads the future: with other values in `state[1:]`"},
     }
 
 
@@ -63,5 +63,5 @@ def next_image_found_by_its_name():
         "model": Flow(),
         "batch": batch,
         "loss_fn": lambda model, batch: (model.select_action(batch)["action"] - batch["action"]).square().mean(),
-        "expect": {"message": "in next.state"},
+        "expect": {"message": "in `next.state`"},
     }

@@ -36,7 +36,7 @@ def left_edges_instead_of_centres():
         def decode_actions(self, tokens):  # DK405
             return self.edges[tokens]
 
-    return _program(LeftEdges(), message="-0.5 of a bin off the centre")
+    return _program(LeftEdges(), message="on average -0.5 bins away from the centre")
 
 
 def range_of_the_environment_and_one_wrong_dimension():
@@ -47,7 +47,7 @@ def range_of_the_environment_and_one_wrong_dimension():
             return centres[(tokens + shift).clamp(max=self.count - 1)]
 
     batch = {"state": torch.randn(6, 4), "action": torch.rand(6, 4, 3) * 0.2 - 0.1}
-    program = _program(OneAxis(64, -0.1, 0.1), batch, message="(dimension 2)")
+    program = _program(OneAxis(64, -0.1, 0.1), batch, message="in dimension 2")
     return program | {
         "loss_fn": lambda model, batch: (model.head(batch["state"])[:, None] - batch["action"]).abs().mean()
     }

@@ -32,7 +32,7 @@ def queue_survives_reset():
         def reset(self):
             self.steps = 0
 
-    return {"model": Policy(), "batch": _batch(), "expect": {"severity": "error", "message": "and a reset"}}
+    return {"model": Policy(), "batch": _batch(), "expect": {"severity": "error", "message": "and `reset()`."}}
 
 
 def ensemble_survives_reset():
@@ -53,7 +53,7 @@ def ensemble_survives_reset():
 
 
 def nothing_can_clear_it():
-    return {"model": Chunked(), "batch": _batch(), "expect": {"severity": "warning", "message": "has no reset"}}
+    return {"model": Chunked(), "batch": _batch(), "expect": {"severity": "warning", "message": "has no `reset()`"}}
 
 
 def a_single_sample():

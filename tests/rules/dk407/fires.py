@@ -32,14 +32,14 @@ def serving_crops_elsewhere():
         prepared["pixel_values"] = frame["image"].permute(2, 0, 1).float()[:, :16] / 255
         return prepared
 
-    return _declared(serving, severity="error", message="pixel_values differently: values differ")
+    return _declared(serving, severity="error", message="`pixel_values` differently: values differ")
 
 
 def serving_words_the_prompt_differently():
     def serving(frame):  # DK407
         return _training(frame) | {"input_ids": _ids("please " + frame["instruction"])}
 
-    return _declared(serving, message="input_ids differently: shape (5,) in training, (6,) in serving")
+    return _declared(serving, message="`input_ids` differently: shape (5,) in training, (6,) in serving")
 
 
 def serving_forgets_an_entry_and_the_scaling():

@@ -57,7 +57,7 @@ def backward_before_the_loop_only():
         for _ in range(6):
             optimizer.step()  # DK502
 
-    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "without a backward()"}}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "without a `backward()`"}}
 
 
 def backward_never():

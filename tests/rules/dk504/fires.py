@@ -24,7 +24,7 @@ def before_backward():
         "model": model,
         "optimizer": optimizer,
         "loop": loop,
-        "expect": {"message": "no new gradients to clip"},
+        "expect": {"message": "no new gradients"},
     }
 
 
@@ -84,7 +84,7 @@ def a_second_loss_comes_after_the_clip():
             (100 * model(torch.randn(4, 3)).abs().mean()).backward()
             optimizer.step()
 
-    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "before the last backward()"}}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "before the last `backward()`"}}
 
 
 def learnt_temperature_is_left_out():

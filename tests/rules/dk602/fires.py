@@ -29,7 +29,7 @@ def frames_cached_without_a_bound():
             cache[step] = torch.randn(512, 32)  # 64 KiB
             _step(model, optimizer, cache[step])
 
-    return _program(loop, message="Memory on host grows by 64")
+    return _program(loop, message="Host memory grows by 64")
 
 
 def hidden_states_collected_by_a_hook():

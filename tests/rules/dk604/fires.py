@@ -21,7 +21,7 @@ def _mlp(**declared):
 def activations_above_the_budget():
     return {
         **_mlp(memory_budget=1 << 20),
-        "expect": {"module": "1", "severity": "warning", "message": "the budget (declared) is 1.0 MiB"},
+        "expect": {"module": "1", "severity": "warning", "message": "the budget is 1.0 MiB (declared)"},
     }
 
 

@@ -33,11 +33,13 @@ def _arguments(sampler, **expect):
 
 
 def generator_made_anew_in_each_epoch():
-    return _arguments(SeededEachTime(), severity="warning", message="SeededEachTime of the train loader gives the same")
+    return _arguments(
+        SeededEachTime(), severity="warning", message="The sampler of the train loader (SeededEachTime) gives the same"
+    )
 
 
 def epoch_that_is_ignored():
-    return _arguments(IgnoresTheEpoch(), severity="error", message="even after set_epoch()")
+    return _arguments(IgnoresTheEpoch(), severity="error", message="even after `set_epoch()`")
 
 
 def set_epoch_was_not_called():

@@ -62,7 +62,7 @@ class SlowWeights(torch.optim.SGD):
 
 
 def counter_of_an_annealed_term():
-    return _arguments(Annealed(), module="", message="calls changed in a step")
+    return _arguments(Annealed(), module="", message="`calls` changed in a step")
 
 
 def running_statistic_that_is_not_persistent():
@@ -80,4 +80,4 @@ class Misnamed(nn.Linear):
 
 
 def state_dict_that_does_not_load():
-    return _arguments(Misnamed(4, 2), message="Loading the state_dicts")
+    return _arguments(Misnamed(4, 2), message="Loading the saved state")

@@ -34,7 +34,7 @@ def batch_without_an_image():
         "batch": {"state": torch.randn(4, 3)},
         "loss_fn": _loss,
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-        "expect": {"message": "4 in module.vision", "module": "module.vision", "severity": "error"},
+        "expect": {"message": "4 in `module.vision`", "module": "module.vision", "severity": "error"},
     }
 
 
@@ -74,5 +74,5 @@ def head_without_a_loss():
         grasp, _ = model(state)
         return grasp.mean()
 
-    expect = {"message": "value.weight, module.value.bias", "module": "module.value"}
+    expect = {"message": "value.weight` and `module.value.bias", "module": "module.value"}
     return {"model": model, "batch": torch.randn(2, 3), "loss_fn": loss, "expect": expect}

@@ -45,7 +45,7 @@ def one_rank_clips():
         if rank == 0 and number >= 2:
             nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
 
-    return _program(step, parameter="module.0.weight", message="After step 2", severity="error")
+    return _program(step, parameter="module.0.weight", message="After step 2, ", severity="error")
 
 
 def wrapper_bypassed():

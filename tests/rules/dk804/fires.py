@@ -49,7 +49,7 @@ def rank_that_is_elsewhere():
         else:
             time.sleep(LIMIT_S)  # DK804
 
-    return _program(calls, message="rank 1 never made this call and is at fires.py:")
+    return _program(calls, message="rank 1 never made this call and is at `fires.py:")
 
 
 def two_operations():
@@ -59,7 +59,7 @@ def two_operations():
         else:
             dist.barrier()  # DK804
 
-    return _program(calls, message="is not the same on all ranks: rank 0 called all_reduce of float32 [3]")
+    return _program(calls, message="is not the same on all ranks: rank 0 called `all_reduce` of float32 [3]")
 
 
 def two_shapes():
@@ -72,7 +72,7 @@ def two_shapes():
             dist.all_reduce(torch.ones(3))  # DK804
         dist.barrier()
 
-    return _program(calls, message="rank 1 called all_reduce of float32 [3]")
+    return _program(calls, message="rank 1 called `all_reduce` of float32 [3]")
 
 
 def backward_that_others_are_past():

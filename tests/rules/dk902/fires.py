@@ -12,7 +12,7 @@ def key_under_another_level() -> dict[str, Any]:
     cfg = track_reads(OmegaConf.create({"training": {"use_imagenet_stats": True, "steps": 10}}))
     assert cfg.training.steps == 10
     assert cfg.get("use_imagenet_stats", False) is False
-    message = "training.use_imagenet_stats is never read. The program reads use_imagenet_stats instead"
+    message = "`training.use_imagenet_stats` is never read. The program reads `use_imagenet_stats` instead"
     return {"config": {"cfg": cfg}, "expect": {"severity": "warning", "message": message}}
 
 
@@ -22,7 +22,7 @@ def part_that_nothing_looks_at() -> dict[str, Any]:
     assert (cfg.lr, cfg["name"]) == (1e-3, "run")
     return {
         "config": {"cfg": cfg},
-        "expect": {"severity": "info", "message": "2 of 4 keys have not been read so far: scheduler.*"},
+        "expect": {"severity": "info", "message": "2 of 4 keys have not been read so far: `scheduler.*`"},
     }
 
 
@@ -34,4 +34,4 @@ def printing_is_no_reading() -> dict[str, Any]:
     OmegaConf.to_container(cfg)
     assert cfg == OmegaConf.create({"lr": 1e-3, "unused": 1})
     assert cfg.lr == 1e-3
-    return {"config": {"cfg": cfg}, "expect": {"message": "unused has not been read so far"}}
+    return {"config": {"cfg": cfg}, "expect": {"message": "`unused` has not been read so far"}}

@@ -10,7 +10,7 @@ RUN = "/runs/outputs/2026-03-01/12-00-00"
 def relative_paths() -> dict[str, Any]:
     """Relative paths depend on the folder from which the program was started."""
     config = {"directories": {"checkpoints": "checkpoints", "logs": f"{RUN}/logs"}, "run_dir": RUN}
-    message = "The run writes checkpoints to checkpoints, but its configuration to"
+    message = "The run writes checkpoints to `checkpoints`, but its configuration to"
     return {"config": config, "expect": {"severity": "warning", "message": message}}
 
 
@@ -28,5 +28,5 @@ def folder_above_the_run() -> dict[str, Any]:
 def found_by_the_key() -> dict[str, Any]:
     """No folder is declared, but two config keys are named like output folders."""
     cfg = OmegaConf.create({"logger": {"save_dir": "tensorboard"}, "checkpoint": {"dirpath": "ckpt"}, "lr": 0.1})
-    expect = {"severity": "info", "message": "logger.save_dir to tensorboard, checkpoint.dirpath to ckpt"}
+    expect = {"severity": "info", "message": "`logger.save_dir` to `tensorboard` and `checkpoint.dirpath` to `ckpt`"}
     return {"config": {"cfg": cfg, "run_dir": RUN}, "expect": expect}

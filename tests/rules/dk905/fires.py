@@ -83,7 +83,7 @@ def collator_makes_an_input_of_it():
         batch["state"] = batch["state"] + batch.pop("pixels")
         return batch
 
-    expect = {"message": "it cannot be computed (KeyError: 'pixels') without", "severity": "error"}
+    expect = {"message": "without it, the loss cannot be computed (KeyError: 'pixels')", "severity": "error"}
     return _fixture(_Strict(), ("pixels",), expect, collate=collate)
 
 
@@ -93,5 +93,5 @@ def two_are_needed():
         batch["action"] = batch["action"] + offset
         return model(**batch)["loss"] * torch.as_tensor(weight).mean()
 
-    expect = {"message": "the columns `weight`, `offset`, but the loss needs them"}
+    expect = {"message": "the columns `weight` and `offset`, but the loss needs them"}
     return _fixture(_Strict(), ("weight", "offset"), expect, loss_fn=loss_fn)
