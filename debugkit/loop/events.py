@@ -207,7 +207,23 @@ class LoopEvents:
             clippable=clippable,
             passed=len(clipped),
             limit=float(limit) if isinstance(limit, int | float) else None,
+            scale=self._scale_of_gradients(),
         )
+
+    def _scale_of_gradients(self) -> float | None:
+        """The loss scale by which the gradients of the last backward pass are still multiplied; None if they are not.
+
+        Reads it from the device, and only where a clip comes before `unscale_()`.
+        """
+        scaler = self._last_scaler() if self._last_scaler is not None else None
+        if scaler is None or not scaler.is_enabled():
+            return None
+        for event in reversed(self._events):
+            if event.kind in ("scaler_unscale", "step"):
+                return None
+            if event.kind == "backward":
+                return float(scaler.get_scale())
+        return None
 
     def _patch_scaler(self) -> None:
         scaler, around = torch.amp.GradScaler, self._patches.around

@@ -28,7 +28,8 @@ class LoopEvent(PlainData):
     """One event. `order` counts all events of the run from 0.
 
     `optimizers` are the numbers of the optimizers whose parameters are zeroed, clipped or stepped. For a clip, `passed`
-    is the number of parameters it received and `limit` its bound; `clipped` is how many parameters with a gradient of
+    is the number of parameters it received, `limit` its bound, and `scale` the loss scale if the gradients were still
+    multiplied by it; `clipped` is how many parameters with a gradient of
     the first optimizer it covered, out of `clippable`. `step` is the number of steps that this optimizer had made
     before. `learning_rate` is that of the first group after the event.
     """
@@ -43,6 +44,7 @@ class LoopEvent(PlainData):
     learning_rate: float | None = None
     passed: int = 0
     limit: float | None = None
+    scale: float | None = None
 
 
 @dataclass(frozen=True)

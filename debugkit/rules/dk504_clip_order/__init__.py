@@ -20,6 +20,7 @@ Call `backward()`, then `scaler.unscale_(optimizer)` if there is a scaler, then 
 - A clip with an infinite bound, which only measures the norm.
 - A clip after each micro-batch, including the last one; a clip in only some of the steps.
 - Several clips that together cover the optimizer; one clip for each network of a GAN.
+- Scaled gradients that are clipped with a scaled bound: at least a hundredth of the loss scale.
 - A disabled scaler; parameters of models that are not watched.
 
 ## Lesson
@@ -37,6 +38,8 @@ from debugkit.loop.step_intervals import Interval, intervals, name_of
 from debugkit.rule import Context, rule
 
 _REPEATS = 3
+_SCALED_BOUND = 0.01
+"""Shares of the loss scale from here on are bounds that were multiplied by it: at 2**10, a bound of 10 is less."""
 
 
 @rule(
@@ -115,11 +118,15 @@ def _verdict(interval: Interval, number: int, alone: bool) -> str | None:
     useful = [(place, clip) for place, clip in zip(places, clips, strict=True) if place > last]
     scaler, unscale = interval.last("scaler_step", number), interval.last("scaler_unscale", number)
     if scaler is not None and (unscale is None or unscale > useful[-1][0]):
-        return "scaled"
+        return "effective" if all(_has_scaled_bound(clip) for _, clip in useful) else "scaled"
     covered = sum(clip.clipped for _, clip in useful if clip.optimizers and clip.optimizers[0] == number)
     clippable = max(clip.clippable for _, clip in useful)
     is_measured = all(clip.optimizers == (number,) for _, clip in useful)
     return "subset" if is_measured and 0 < covered < clippable else "effective"
+
+
+def _has_scaled_bound(clip: LoopEvent) -> bool:
+    return clip.limit is not None and clip.scale is not None and clip.limit >= _SCALED_BOUND * clip.scale
 
 
 def _clips(interval: Interval, number: int, alone: bool) -> list[LoopEvent]:

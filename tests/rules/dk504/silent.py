@@ -80,6 +80,23 @@ def with_a_scaler():
     return {"model": model, "optimizer": optimizer, "loop": loop}
 
 
+def scaled_gradients_with_a_scaled_bound():
+    model, optimizer = _policy()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+
+    def loop(model, optimizer):
+        for _ in range(5):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.randn(4, 3)).square().mean()
+            scaler.scale(loss).backward()
+            clip_grad_norm_(model.parameters(), 1.0 * scaler.get_scale())
+            scaler.step(optimizer)
+            scaler.update()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
 def with_a_disabled_scaler():
     model, optimizer = _policy()
     scaler = torch.amp.GradScaler("cpu", enabled=False)
