@@ -88,8 +88,8 @@ def test_a_recogniser_needs_a_near_miss() -> None:
 
 def test_debugkit_is_silent_on_a_correct_fix() -> None:
     found = [
-        {"code": "DK203", "severity": "info", "message": "m"},
-        {"code": "DK305", "severity": "warning", "message": "w"},
+        {"code": "DK203", "severity": "warning", "message": "m"},
+        {"code": "DK305", "severity": "error", "message": "w"},
     ]
     assert broken(rules.judge_silence("the solution", found[:1])) == []
     (violation,) = rules.judge_silence("the solution", found)
