@@ -1,0 +1,192 @@
+"""Error messages are quoted as the installed libraries raise them, and the site's search leads from each to its entry."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import typer
+
+import debugkit
+from debugkit.rule import all_rules
+from labs.grading.catalog import all_labs
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+SITE_SEARCH = Path(__file__).with_name("site_search.js")
+
+
+def _errors() -> ModuleType:
+    before = list(sys.path)
+    sys.path.insert(0, str(DOCS))
+    try:
+        return importlib.import_module("_errors")
+    finally:
+        sys.path[:] = before
+
+
+PAGE = _errors()
+MESSAGES = PAGE.messages()
+RAISED = [message for message in MESSAGES if message.verified.startswith("raised: ")]
+IN_A_FILE = [message for message in MESSAGES if message.verified.startswith("source: ")]
+COMMANDS = {"lab": "labs.cli.app", "debugkit": "debugkit.cli"}
+
+by_anchor = {"ids": lambda message: message.anchor}
+
+
+def test_there_are_many_and_each_message_is_there_once() -> None:
+    assert len(MESSAGES) >= 60
+    assert len({message.message for message in MESSAGES}) == len(MESSAGES)
+    assert len({message.title for message in MESSAGES}) == len(MESSAGES)
+
+
+@pytest.mark.parametrize("message", MESSAGES, **by_anchor)
+def test_an_entry_says_what_happened_and_why_in_two_sentences(message: Any) -> None:
+    assert len(re.findall(r"[.!?](?= |$)", message.means)) == 2
+    assert message.means.endswith(".")
+    assert message.group in PAGE.GROUPS
+    assert message.guide is None or message.guide in PAGE.GUIDES
+    assert message.also
+    assert set(message.rules) <= {rule.code for rule in all_rules()}
+    assert set(message.labs) <= {lab.id for lab in all_labs()}
+
+
+@pytest.mark.parametrize("message", MESSAGES, **by_anchor)
+def test_a_heading_is_the_constant_part_of_its_message(message: Any) -> None:
+    rest = message.message
+    for part in message.constant_parts:
+        assert part in rest, f"{part!r} is not in {rest!r}"
+        rest = rest.split(part, 1)[1]
+
+
+@pytest.mark.parametrize("message", MESSAGES, **by_anchor)
+def test_what_to_measure_exists(message: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if PAGE.language(message.measure) == "python":
+        names = re.findall(r"debugkit\.(\w+)", message.measure)
+        assert set(names) <= set(debugkit.__all__)
+        ast.parse(message.measure)
+        return
+    words = [word for word in shlex.split(message.measure) if "=" not in word.split("/")[0] or word.startswith("-")]
+    if {"lab", "debugkit"} & {*words}:
+        (tmp_path / "train.py").touch()
+        monkeypatch.chdir(tmp_path)
+        program = "debugkit" if "debugkit" in words else "lab"
+        _parse(program, words[words.index(program) + 1 :])
+
+
+def _parse(program: str, arguments: list[str]) -> None:
+    """Fail if the command line has no such command or option; nothing runs."""
+    module = importlib.import_module(COMMANDS[program])
+    command = typer.main.get_command(module.app)
+    name, *rest = arguments
+    child = command.commands[name]  # type: ignore[attr-defined]
+    child.make_context(name, rest, resilient_parsing=False)
+
+
+@pytest.mark.parametrize("message", RAISED, **by_anchor)
+def test_a_message_is_raised_as_quoted(message: Any) -> None:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    code = message.verified.removeprefix("raised: ")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        said = ""
+        try:
+            exec(code, {"torch": torch, "nn": nn, "F": F})
+        except Exception as error:
+            said = str(error)
+    said = "\n".join([said, *(str(warning.message) for warning in caught)])
+    assert _without_numbers(message.message) in _without_numbers(said)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "0", text)
+
+
+@pytest.mark.parametrize("message", IN_A_FILE, **by_anchor)
+def test_a_message_is_in_the_source_of_its_library(message: Any) -> None:
+    name, _, rest = message.verified.removeprefix("source: ").partition("/")
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        pytest.skip(f"{name} is not installed")
+    source = (Path(spec.origin).parent / rest).read_text(encoding="utf-8")
+    text = _strings(source)
+    for part in message.constant_parts:
+        assert part in text, f"{part!r} is not in {name}/{rest}"
+
+
+def _strings(source: str) -> str:
+    """A file's string constants, each f-string and each concatenation in one piece, a gap where a value is inserted."""
+    pieces: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            pieces.append(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            pieces.append(
+                "".join(str(value.value) if isinstance(value, ast.Constant) else "…" for value in node.values)
+            )
+    return "\n".join(pieces)
+
+
+def test_every_message_says_how_it_was_checked() -> None:
+    for message in MESSAGES:
+        how, _, where = message.verified.partition(": ")
+        assert how in ("raised", "source", "binary", "documentation"), message.anchor
+        if how == "documentation":
+            assert urlsplit(where).scheme == "https", message.anchor
+
+
+def test_the_page_quotes_each_message_and_links_what_exists() -> None:
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert page == PAGE.page(all_labs(), all_rules()), "run `python docs/_generate.py`"
+    for message in MESSAGES:
+        assert message.message in page
+        assert f"{{ #{message.anchor} }}" in page
+    for guide in PAGE.GUIDES:
+        assert (DOCS / "guides" / f"{guide}.md").exists()
+
+
+@pytest.fixture(scope="module")
+def found(site: Path) -> dict[str, list[str]]:
+    """The first results of the site's search, by query: the addresses of the sections of the first page."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed: the site's search is JavaScript")
+    queries = json.dumps([query for query, _ in _queries()])
+    asked = subprocess.run([node, SITE_SEARCH, site], input=queries, capture_output=True, text=True, check=False)
+    assert asked.returncode == 0, asked.stderr
+    return json.loads(asked.stdout)
+
+
+def _queries() -> Iterator[tuple[str, str]]:
+    """What people paste, and the section that must be found: a whole message, its constant part, a few words of it."""
+    for message in MESSAGES:
+        yield message.message, message.anchor
+        yield message.title, message.anchor
+        words = max(message.constant_parts, key=len).split()
+        if len(words) > 6:
+            yield " ".join(words[:6]), message.anchor
+
+
+def test_the_search_leads_from_a_message_to_its_entry(found: dict[str, list[str]]) -> None:
+    missed = [
+        f"{query!r} leads to {(found[query] or ['nothing'])[0]}"
+        for query, anchor in _queries()
+        if found[query][:1] != [f"errors/#{anchor}"]
+    ]
+    assert not missed, f"{len(missed)} of {len(found)} queries:\n" + "\n".join(missed)
