@@ -1,6 +1,7 @@
 """The page of error messages, made from `_errors.toml`.
 
-A heading per message, so that the site's search leads to it. What varies in a message is an example, and an ellipsis in its heading.
+A heading per message, so that the site's search leads to it. What varies in a message is an example, and an ellipsis in
+its heading.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _PYTHON = re.compile(r"(print\(|with |next\(|debugkit\.|torch\.|lightning\.)")
 _FRONT_MATTER = """---
 # The page is the first result of the site's search for a message that it quotes.
 search:
-  boost: 2
+  boost: 3
 ---
 """
 _INTRO = """# Error messages
 
-What a message means, and what to measure first; paste a part of your message into the search to find it here. The calls are to be made in
-your script, where `model`, `batch`, `loss_fn`, `optimizer` or `dataset` is what you train with, and `train.py` or `path` stands for your file.
+What a message means, and what to measure first; paste a part of your message into the search to find it here. The calls
+are to be made in your script, where `model`, `batch`, `loss_fn`, `optimizer` or `dataset` is what you train with.
 """
 
 
@@ -105,7 +106,7 @@ def _entry(message: Message, labs: dict[str, Lab], rules: dict[str, Rule]) -> st
     lines = [f"### {_code(message.title)} {{ #{message.anchor} }}", ""]
     if message.title != message.message:
         lines += ["```text", message.message, "```", ""]
-    lines += [f"{message.means} <span class=\"meta\">{message.library}</span>", "", "**Measure first**", ""]
+    lines += [f'{message.means} <span class="meta">{message.library}</span>', "", "**Measure first**", ""]
     lines += [f"```{language(message.measure)}", message.measure, "```", ""]
     if message.also:
         lines += [f"Also seen as: {' · '.join(_code(other) for other in message.also)}", ""]

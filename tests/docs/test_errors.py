@@ -1,4 +1,4 @@
-"""Error messages are quoted as the installed libraries raise them, and the site's search leads from each to its entry."""
+"""Error messages are quoted as the installed libraries raise them, and the site's search leads to their entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -72,28 +72,49 @@ def test_a_heading_is_the_constant_part_of_its_message(message: Any) -> None:
         rest = rest.split(part, 1)[1]
 
 
-@pytest.mark.parametrize("message", MESSAGES, **by_anchor)
-def test_what_to_measure_exists(message: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if PAGE.language(message.measure) == "python":
-        names = re.findall(r"debugkit\.(\w+)", message.measure)
-        assert set(names) <= set(debugkit.__all__)
-        ast.parse(message.measure)
+@pytest.mark.parametrize("measure", sorted({message.measure for message in MESSAGES}))
+def test_what_to_measure_can_be_typed(measure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if PAGE.language(measure) == "python":
+        ast.parse(measure)
         return
-    words = [word for word in shlex.split(message.measure) if "=" not in word.split("/")[0] or word.startswith("-")]
-    if {"lab", "debugkit"} & {*words}:
-        (tmp_path / "train.py").touch()
-        monkeypatch.chdir(tmp_path)
-        program = "debugkit" if "debugkit" in words else "lab"
-        _parse(program, words[words.index(program) + 1 :])
+    words = shlex.split(measure)
+    for program, module in COMMANDS.items():
+        if program in words:
+            (tmp_path / "train.py").touch()
+            monkeypatch.chdir(tmp_path)
+            name, *arguments = words[words.index(program) + 1 :]
+            command = typer.main.get_command(importlib.import_module(module).app)
+            command.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
 
 
-def _parse(program: str, arguments: list[str]) -> None:
-    """Fail if the command line has no such command or option; nothing runs."""
-    module = importlib.import_module(COMMANDS[program])
-    command = typer.main.get_command(module.app)
-    name, *rest = arguments
-    child = command.commands[name]  # type: ignore[attr-defined]
-    child.make_context(name, rest, resilient_parsing=False)
+CALLS = sorted({message.measure for message in MESSAGES if "(debugkit." in message.measure})
+
+
+@pytest.mark.parametrize("measure", CALLS)
+def test_a_call_of_debugkit_runs_as_printed(measure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+    from torch import nn
+
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, state: torch.Tensor, action: torch.Tensor) -> SimpleNamespace:
+            return SimpleNamespace(loss=(self.head(state) - action).pow(2).mean())
+
+    model = Policy()
+    given = {
+        "debugkit": debugkit,
+        "torch": torch,
+        "model": model,
+        "module": model,
+        "batch": {"state": torch.randn(8, 4), "action": torch.randn(8, 2)},
+        "loss_fn": lambda model, batch: model(**batch).loss,
+        "optimizer": torch.optim.AdamW(model.parameters()),
+    }
+    exec(measure, given)
+    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("message", RAISED, **by_anchor)
@@ -167,20 +188,27 @@ def found(site: Path) -> dict[str, list[str]]:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed: the site's search is JavaScript")
-    queries = json.dumps([query for query, _ in _queries()])
+    queries = json.dumps([query for query, _ in [*_queries(), *_parts()]])
     asked = subprocess.run([node, SITE_SEARCH, site], input=queries, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
     return json.loads(asked.stdout)
 
 
 def _queries() -> Iterator[tuple[str, str]]:
-    """What people paste, and the section that must be found: a whole message, its constant part, a few words of it."""
+    """What people paste, and the entry that must be found: a whole message, with its type, its constant part."""
     for message in MESSAGES:
         yield message.message, message.anchor
+        yield f"RuntimeError: {message.message}", message.anchor
         yield message.title, message.anchor
+
+
+def _parts() -> Iterator[tuple[str, str]]:
+    """The first half of the longest constant part, and the other spellings: several messages may begin the same way."""
+    for message in MESSAGES:
         words = max(message.constant_parts, key=len).split()
-        if len(words) > 6:
-            yield " ".join(words[:6]), message.anchor
+        yield " ".join(words[: max(4, len(words) // 2)]), message.anchor
+        for other in message.also:
+            yield other, message.anchor
 
 
 def test_the_search_leads_from_a_message_to_its_entry(found: dict[str, list[str]]) -> None:
@@ -189,4 +217,13 @@ def test_the_search_leads_from_a_message_to_its_entry(found: dict[str, list[str]
         for query, anchor in _queries()
         if found[query][:1] != [f"errors/#{anchor}"]
     ]
-    assert not missed, f"{len(missed)} of {len(found)} queries:\n" + "\n".join(missed)
+    assert not missed, f"{len(missed)} queries:\n" + "\n".join(missed)
+
+
+def test_the_search_leads_from_a_part_to_the_page_or_a_guide(found: dict[str, list[str]]) -> None:
+    missed = [
+        f"{query!r} leads to {found[query][:3]}"
+        for query, _ in _parts()
+        if not any(address.startswith(("errors/", "guides/")) for address in found[query][:1])
+    ]
+    assert len(missed) <= len(list(_parts())) // 20, f"{len(missed)} queries:\n" + "\n".join(missed)
