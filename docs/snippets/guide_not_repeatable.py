@@ -24,18 +24,17 @@ def loss_fn(model, batch):
     return model(batch["state"]).pow(2).mean() * (1 + time.time() % 1)
 
 
-if __name__ == "__main__":
-    # --8<-- [start:seed]
-    print(debugkit.seed_everything(0))
-    # --8<-- [end:seed]
-    model, batch = nn.Linear(4, 2), {"state": torch.randn(8, 4)}
-    optimizer = torch.optim.AdamW(model.parameters())
-    loader = DataLoader(Frames(), batch_size=4, num_workers=2)
-    # --8<-- [start:step]
-    print(debugkit.check(model, batch, loss_fn, optimizer, select=["DK701", "DK704"]))
-    # --8<-- [end:step]
-    # --8<-- [start:loader]
-    report = debugkit.check(model, batch, loss_fn, dataloader=loader, select=["DK702", "DK703"])
-    print(report)
-    # --8<-- [end:loader]
-    assert set(report.by_code) == {"DK702"}
+# --8<-- [start:seed]
+print(debugkit.seed_everything(0))
+# --8<-- [end:seed]
+model, batch = nn.Linear(4, 2), {"state": torch.randn(8, 4)}
+optimizer = torch.optim.AdamW(model.parameters())
+loader = DataLoader(Frames(), batch_size=4, num_workers=2)
+# --8<-- [start:step]
+print(debugkit.check(model, batch, loss_fn, optimizer, select=["DK701", "DK704"]))
+# --8<-- [end:step]
+# --8<-- [start:loader]
+report = debugkit.check(model, batch, loss_fn, dataloader=loader, select=["DK702", "DK703"])
+print(report)
+# --8<-- [end:loader]
+assert set(report.by_code) == {"DK702"}

@@ -23,6 +23,7 @@ import typer
 import debugkit
 from debugkit.rule import all_rules
 from labs.grading.catalog import all_labs
+from test_commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -72,19 +73,26 @@ def test_a_heading_is_the_constant_part_of_its_message(message: Any) -> None:
         rest = rest.split(part, 1)[1]
 
 
-@pytest.mark.parametrize("measure", sorted({message.measure for message in MESSAGES}))
-def test_what_to_measure_can_be_typed(measure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if PAGE.language(measure) == "python":
-        ast.parse(measure)
-        return
-    words = shlex.split(measure)
+TYPED = {message.measure for message in MESSAGES if PAGE.language(message.measure) == "sh"}
+TYPED |= {command for guide in PAGE.GUIDES for command in commands(DOCS / "guides" / f"{guide}.md")}
+
+
+@pytest.mark.parametrize("command", sorted(TYPED))
+def test_a_command_exists(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(command)
     for program, module in COMMANDS.items():
         if program in words:
             (tmp_path / "train.py").touch()
             monkeypatch.chdir(tmp_path)
             name, *arguments = words[words.index(program) + 1 :]
-            command = typer.main.get_command(importlib.import_module(module).app)
-            command.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+            line = typer.main.get_command(importlib.import_module(module).app)
+            line.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("message", MESSAGES, **by_anchor)
+def test_a_call_can_be_parsed(message: Any) -> None:
+    if PAGE.language(message.measure) == "python":
+        ast.parse(message.measure)
 
 
 CALLS = sorted({message.measure for message in MESSAGES if "(debugkit." in message.measure})
@@ -141,14 +149,18 @@ def _without_numbers(text: str) -> str:
 
 @pytest.mark.parametrize("message", IN_A_FILE, **by_anchor)
 def test_a_message_is_in_the_source_of_its_library(message: Any) -> None:
-    name, _, rest = message.verified.removeprefix("source: ").partition("/")
+    text = "\n".join(_strings(_installed(path)) for path in message.verified.removeprefix("source: ").split(", "))
+    for part in message.constant_parts:
+        assert part in text, f"{part!r} is not in {message.verified}"
+
+
+def _installed(path: str) -> str:
+    """The text of a file of an installed package, `package/module.py`."""
+    name, _, rest = path.partition("/")
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         pytest.skip(f"{name} is not installed")
-    source = (Path(spec.origin).parent / rest).read_text(encoding="utf-8")
-    text = _strings(source)
-    for part in message.constant_parts:
-        assert part in text, f"{part!r} is not in {name}/{rest}"
+    return (Path(spec.origin).parent / rest).read_text(encoding="utf-8")
 
 
 def _strings(source: str) -> str:
@@ -182,6 +194,12 @@ def test_the_page_quotes_each_message_and_links_what_exists() -> None:
         assert (DOCS / "guides" / f"{guide}.md").exists()
 
 
+def test_every_page_sends_what_is_pasted_through_the_script(site: Path) -> None:
+    pages = [page for page in site.rglob("index.html") if "assets/search.js" not in page.read_text(encoding="utf-8")]
+    assert not pages
+    assert list(site.glob("assets/javascripts/bundle.*.js"))[0].read_text(encoding="utf-8").count("new Worker(")
+
+
 @pytest.fixture(scope="module")
 def found(site: Path) -> dict[str, list[str]]:
     """The first results of the site's search, by query: the addresses of the sections of the first page."""
@@ -211,6 +229,7 @@ def _parts() -> Iterator[tuple[str, str]]:
             yield other, message.anchor
 
 
+@pytest.mark.slow
 def test_the_search_leads_from_a_message_to_its_entry(found: dict[str, list[str]]) -> None:
     missed = [
         f"{query!r} leads to {(found[query] or ['nothing'])[0]}"
@@ -220,6 +239,7 @@ def test_the_search_leads_from_a_message_to_its_entry(found: dict[str, list[str]
     assert not missed, f"{len(missed)} queries:\n" + "\n".join(missed)
 
 
+@pytest.mark.slow
 def test_the_search_leads_from_a_part_to_the_page_or_a_guide(found: dict[str, list[str]]) -> None:
     missed = [
         f"{query!r} leads to {found[query][:3]}"
