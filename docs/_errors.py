@@ -38,9 +38,10 @@ GUIDES = {
 }
 _PYTHON = re.compile(r"(print\(|with |next\(|debugkit\.|torch\.|lightning\.)")
 _FRONT_MATTER = """---
-# The page is the first result of the site's search for a message that it quotes.
+# A pasted message is searched with this tag: docs/assets/search.js.
+tags: [error-message]
 search:
-  boost: 3
+  boost: 2
 ---
 """
 _INTRO = """# Error messages

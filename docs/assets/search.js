@@ -1,5 +1,6 @@
 // A pasted error message is words and not a query: for the search, quotation marks, `+`, `-` and `:` are operators, and a quoted name that no
-// page contains leaves no result. Of more than four words, the search gets those that tell one message from another.
+// page contains leaves no result. Of more than four words, the search gets those that tell one message from another, and the tag of the page
+// of error messages.
 (() => {
   const QUERY = 2;
   const COMMON = new Set(
@@ -12,7 +13,7 @@
     const all = query.split(/[^\p{L}\p{N}_]+/u).filter(Boolean);
     if (all.length <= 4) return query;
     const telling = all.filter((word) => word.length > 2 && !/^\d/.test(word) && !COMMON.has(word.toLowerCase()));
-    return (telling.length ? telling : all).join(" ");
+    return [...(telling.length ? telling : all), "tags:message^3"].join(" ");
   }
 
   const post = Worker.prototype.postMessage;
