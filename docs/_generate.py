@@ -1,4 +1,4 @@
-"""Write the pages that are made from code and records: one page a rule, their index, the reference, the mutants.
+"""Write the pages that are made from code and records: rules, the reference, the mutants, error messages.
 
     python docs/_generate.py           # write what differs
     python docs/_generate.py --check   # change nothing; exit 1 and name the pages that are out of date
@@ -20,6 +20,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import _errors
 import _tables
 
 from debugkit.rule import Rule, all_rules
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
     made = {f"{RULES}/index.md": rules_index()}
     made |= {_tables.rule_page(rule): rule_page(rule) for rule in all_rules()}
     made[f"{REFERENCE}/mutants.md"] = mutation_page(all_labs())
+    made["errors.md"] = _errors.page(all_labs(), all_rules())
     made |= {f"{REFERENCE}/{name}.md": command_page(name, app) for name, app in _command_lines().items()}
     return made
 

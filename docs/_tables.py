@@ -77,7 +77,7 @@ def labs_list(labs: Sequence[Lab], to_docs: str) -> str:
         return "The labs of this chapter are not written yet."
     return _entries(
         (
-            f"{_lesson_link(lab, to_docs, numbered=True)}",
+            f"{lesson_link(lab, to_docs, numbered=True)}",
             f"{stars(lab)} {lab.loudness} · {lab.minutes}\u00a0min",
             lab.symptom,
         )
@@ -91,7 +91,7 @@ def rules_list(rules: Sequence[Rule], to_docs: str) -> str:
         return "The rules of this chapter are not written yet."
     return _entries(
         (
-            f"{_rule_link(rule, to_docs)} {rule.name}",
+            f"{rule_link(rule, to_docs)} {rule.name}",
             f"{rule.severity} · {rule.certainty} · {rule.cost}",
             rule.summary,
         )
@@ -157,7 +157,7 @@ def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
     if lab.prerequisites:
         wanted = ", ".join(f"{number} {titles.get(number, '')}".strip() for number in lab.prerequisites)
         facts.append(f"<li>after {wanted}</li>")
-    seen_by = ", ".join(_rule_link(codes[code], "../../") for code in lab.rules if code in codes)
+    seen_by = ", ".join(rule_link(codes[code], "../../") for code in lab.rules if code in codes)
     lines = [f'<ul class="facts">{"".join(facts)}</ul>', ""]
     lines += ["```sh", f"lab start {lab.id}   # copies its files to workspace/", f"lab run {lab.id}     # see it fail"]
     lines += [f"lab grade {lab.id}   # check your fix", "```", ""]
@@ -182,25 +182,27 @@ def _entries(entries: Iterable[tuple[str, str, str]]) -> str:
 def _sign_block(sign: Sign, labs: Sequence[Lab], rules: Sequence[Rule], to_docs: str) -> str:
     lines = [f"### {sign.title}", "", sign.seen, "", f"**Look first.** {sign.look}", ""]
     if labs:
-        lines.append("- Labs: " + " · ".join(_lesson_link(lab, to_docs, numbered=True) for lab in labs))
+        lines.append("- Labs: " + " · ".join(lesson_link(lab, to_docs, numbered=True) for lab in labs))
     if rules:
-        lines.append("- Rules: " + " · ".join(f"{_rule_link(rule, to_docs)} {rule.name}" for rule in rules))
+        lines.append("- Rules: " + " · ".join(f"{rule_link(rule, to_docs)} {rule.name}" for rule in rules))
     return "\n".join(lines)
 
 
 def _item(item: Item, labs: dict[str, Lab], rules: dict[str, Rule], to_docs: str) -> str:
-    there = [_lesson_link(labs[number], to_docs, numbered=True) for number in item.labs if number in labs]
-    there += [_rule_link(rules[code], to_docs) for code in item.rules if code in rules]
+    there = [lesson_link(labs[number], to_docs, numbered=True) for number in item.labs if number in labs]
+    there += [rule_link(rules[code], to_docs) for code in item.rules if code in rules]
     there += [f"[`{tool}`]({to_docs}debugkit/api.md#debugkit.instruments.{tool}.{tool})" for tool in item.tools]
     return f"- {item.topic}\n\n    " + (" · ".join(there) or "not written yet") + "\n"
 
 
-def _lesson_link(lab: Lab, to_docs: str, *, numbered: bool = False) -> str:
+def lesson_link(lab: Lab, to_docs: str = "", *, numbered: bool = False) -> str:
+    """A lab's title, with or without its number, as a link to its lesson."""
     text = f"{lab.id} {lab.title}" if numbered else lab.title
     return f"[{text}]({to_docs}{lab.lesson}.md)" if (DOCS / f"{lab.lesson}.md").exists() else text
 
 
-def _rule_link(rule: Rule, to_docs: str) -> str:
+def rule_link(rule: Rule, to_docs: str = "") -> str:
+    """A rule's code, as a link to its page."""
     return f"[{rule.code}]({to_docs}{rule_page(rule)})"
 
 

@@ -39,6 +39,7 @@ def generate(copied_docs: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
     """`python docs/_generate.py` of the copy, in this process."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     loaded(copied_docs / "_tables.py", monkeypatch)
+    loaded(copied_docs / "_errors.py", monkeypatch)
     module = loaded(copied_docs / "_generate.py", monkeypatch)
     return lambda *options: module.main(options)
 

@@ -45,7 +45,7 @@ def test_every_shown_output_has_its_snippet() -> None:
 def test_the_guide_holds_no_python_of_its_own() -> None:
     """Lessons quote broken code and rule pages show single lines. What a reader copies is a tested file."""
     found = 0
-    for page in sorted((ROOT / "docs" / "debugkit").glob("*.md")):
+    for page in sorted(page for folder in ("debugkit", "guides") for page in (ROOT / "docs" / folder).glob("*.md")):
         for _, code in _PYTHON.findall(page.read_text(encoding="utf-8")):
             found += 1
             lines = [line.strip() for line in code.splitlines() if line.strip()]
