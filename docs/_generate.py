@@ -96,7 +96,8 @@ def cost_in_words(cost: str) -> str:
     if not unit:
         return cost
     number = {"1": "one", "2": "two", "3": "three", "n": "several"}.get(count, count)
-    return f"{number} {unit}{'' if count == '1' else 's' if unit != 'process' else 'es'}"
+    plural = "" if count == "1" else "es" if unit.endswith("s") else "s"
+    return f"{number} {unit}{plural}"
 
 
 def command_page(name: str, app: typer.Typer) -> str:
