@@ -66,12 +66,13 @@ def build(learner: Any, a: Tensor, b: Tensor, seed: int) -> dict[str, Any]:
     `outputs` holds each layer's outputs for a, b, a + b and 0 in float64, and at the end those of all layers together.
     """
     head = learner.policy.DeepHeadPolicy.from_base(seed=seed).head.double().eval()
-    inputs = [x.double() for x in (a, b, a + b, torch.zeros_like(a))]
+    a, b = a.double(), b.double()
+    inputs = [a, b, a + b, torch.zeros_like(a)]
     order: list[int] = []
     for index, layer in enumerate(head.layers):
         layer.register_forward_hook(lambda _, __, ___, index=index: order.append(index))
     with torch.no_grad():
-        head.predict(a.double())
+        head.predict(a)
         ran = list(order)
         return {
             "weights": [sum(p.dim() == 2 for p in layer.parameters()) for layer in head.layers],
