@@ -63,7 +63,7 @@ def test_gradient_is_the_slope_of_the_loss(submission: Submission, rng: Rng) -> 
 @check(
     kind="behaviour",
     title="The head has its full depth",
-    property="`head.layers` must hold eight layers from (B, 64) to (B, 64) that run in order, each with a weight matrix and none of them within 0.1 % of a linear map. The output layer must start with a standard deviation of 0.05 and a bias of 0.",
+    property="`head.layers` must hold eight layers from (B, 64) to (B, 64) that run in order, each with a weight matrix and none of them within 0.1 % of a linear map. The output layer must read the last one alone, and start with a standard deviation of 0.05 and a bias of 0.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_head_is_as_deep_as_asked(submission: Submission, rng: Rng) -> None:
@@ -78,6 +78,7 @@ def test_head_is_as_deep_as_asked(submission: Submission, rng: Rng) -> None:
     expect(together, "the distance of all eight layers from a linear map").above(1e-3)
     for index, distance in enumerate(single):
         expect(distance, f"the distance of layers.{index} from a linear map").above(1e-3)
+    expect(seen["unseen"], "the difference between frames when the last layer's output is hidden").at_most(1e-6)
     weight, bias = seen["out"]
     expect(weight.std(), "the standard deviation of the output layer's weights").between(
         0.8 * OUTPUT_STD, 1.2 * OUTPUT_STD
@@ -95,18 +96,15 @@ def test_chunk_depends_on_its_frame_alone(submission: Submission, rng: Rng) -> N
     for sizes in ({}, OTHER_SIZES):
         width, horizon, action_dim = (sizes or STOCK_SIZES).values()
         feature, seed = rng.normal(5, width), rng.seed()
-        asked = {"rows": ROWS, "sizes": sizes, "seed": seed}
-        seen = submission.observe("predicted", feature=feature, **asked)
-        chunk = seen["evaluation"][0]
-        expect(chunk, f"the chunk of 5 features of width {width}").has_shape(5, horizon, action_dim)
-        expect(spread(chunk), "how much the chunk differs from frame to frame").above(0.0)
-        for mode, chunks in seen.items():
-            expect_same(chunks[0], chunk, f"the chunks in {mode} mode and in evaluation mode")
-            for rows, part in zip(ROWS, chunks[1:], strict=True):
-                frames = "frame 1 alone" if len(rows) == 1 else f"{len(rows)} frames"
-                expect_same(part, chunk[rows], f"the chunk of {frames} and the same among 5, {mode} mode")
-        scaled = submission.observe("predicted", feature=8 * feature, **asked)["evaluation"][0]
-        expect_same(scaled, chunk, "the chunks for features and for 8 times as large ones")
+        for rows in ROWS:
+            seen = submission.observe("predicted", feature=feature, rows=rows, sizes=sizes, seed=seed)
+            chunk, frames = seen["evaluation"][0], "frame 1 alone" if len(rows) == 1 else f"{len(rows)} frames"
+            expect(chunk, f"the chunk of 5 features of width {width}").has_shape(5, horizon, action_dim)
+            for mode, (among, apart) in seen.items():
+                expect_same(apart, among[rows], f"the chunk of {frames} and the same among 5 ({mode} mode)")
+                expect_same(among, chunk, f"the chunks in {mode} mode and in evaluation mode")
+        seen = submission.observe("predicted", feature=8 * feature, rows=[0], sizes=sizes, seed=seed)
+        expect_same(seen["evaluation"][0], chunk, "the chunks for features and for 8 times as large ones")
 
 
 @check(
@@ -257,11 +255,6 @@ def expect_same(measured: Tensor, wanted: Tensor, of_what: str) -> None:
     expect(measured, of_what).has_shape(*wanted.shape)
     error = float((measured - wanted).abs().max() / wanted.abs().max())
     expect(error, f"the relative difference between {of_what}").at_most(1e-3)
-
-
-def spread(chunk: Tensor) -> float:
-    """The standard deviation over the frames of a chunk (B, H, A)."""
-    return float(chunk.std(dim=0).mean())
 
 
 def is_multiplied(slopes: Mapping[str, Mapping[str, float]]) -> bool:

@@ -63,7 +63,8 @@ def slopes(learner: Any, feature: Tensor, target: Tensor, seed: int) -> dict[str
 def build(learner: Any, a: Tensor, b: Tensor, seed: int) -> dict[str, Any]:
     """The head's layers: their weight matrices and output shapes, in which order they run, and their outputs.
 
-    `outputs` holds each layer's outputs for a, b, a + b and 0 in float64, and at the end those of all layers together.
+    `outputs` holds each layer's outputs for a, b, a + b and 0 in float64, and at the end those of all layers together,
+    `unseen` the difference between frames that does not pass through the last layer.
     """
     head = learner.policy.DeepHeadPolicy.from_base(seed=seed).head.double().eval()
     a, b = a.double(), b.double()
@@ -80,15 +81,18 @@ def build(learner: Any, a: Tensor, b: Tensor, seed: int) -> dict[str, Any]:
             "order": ran,
             "outputs": [[layer(x) for x in inputs] for layer in head.layers] + [[_hidden(head, x) for x in inputs]],
             "out": [head.out.weight.float(), head.out.bias.float()],
+            "unseen": _without_the_last_layer(head, a),
         }
 
 
-def predicted(learner: Any, feature: Tensor, rows: list[list[int]], sizes: dict[str, int], seed: int) -> dict[str, Any]:
-    """The head's chunks for the whole `feature` (B, D) and then for some of its rows at a time, in both modes."""
+def predicted(
+    learner: Any, feature: Tensor, rows: list[int], sizes: dict[str, int], seed: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """The head's chunks for the whole `feature` (B, D) and for some of its rows without the others, in both modes."""
     head = _head(learner, sizes, seed)
     with torch.no_grad():
         return {
-            mode: [head.train(mode == "training").predict(feature[those]) for those in (slice(None), *rows)]
+            mode: (head.train(mode == "training").predict(feature), head.predict(feature[rows]))
             for mode in ("training", "evaluation")
         }
 
@@ -191,6 +195,14 @@ def _hidden(head: nn.Module, feature: Tensor) -> Tensor:
     for handle in handles:
         handle.remove()
     return seen[0]
+
+
+def _without_the_last_layer(head: nn.Module, feature: Tensor) -> float:
+    """The largest difference between two frames' chunks when the last layer gives zeros for all of them."""
+    handle = head.layers[-1].register_forward_hook(lambda _, __, out: torch.zeros_like(out))
+    chunk = head.predict(feature)
+    handle.remove()
+    return float((chunk - chunk[:1]).abs().max())
 
 
 def _gradient_norm(layer: nn.Module) -> float:
