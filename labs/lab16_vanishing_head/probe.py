@@ -60,29 +60,38 @@ def slopes(learner: Any, feature: Tensor, target: Tensor, seed: int) -> dict[str
     return {"norms": norms, "rises": rises}
 
 
-def build(learner: Any, a: Tensor, b: Tensor, seed: int) -> dict[str, Any]:
+def build(learner: Any, a: Tensor, b: Tensor, out: list[Tensor], seed: int) -> dict[str, Any]:
     """The head's layers: their weight matrices and output shapes, in which order they run, and their outputs.
 
-    `outputs` holds each layer's outputs for a, b, a + b and 0 in float64, and at the end those of all layers together,
-    `unseen` the difference between frames that does not pass through the last layer.
+    `outputs` holds each layer's outputs for a, b, a + b and 0 in float64, and at the end those of all layers together.
+    `out` is the output layer as it starts; then it gets this weight and bias, and `chunk` is the chunk of a, `last` the
+    last layer's output for it.
     """
     head = learner.policy.DeepHeadPolicy.from_base(seed=seed).head.double().eval()
     a, b = a.double(), b.double()
     inputs = [a, b, a + b, torch.zeros_like(a)]
     order: list[int] = []
-    for index, layer in enumerate(head.layers):
-        layer.register_forward_hook(lambda _, __, ___, index=index: order.append(index))
+    hidden: list[Tensor] = []
     with torch.no_grad():
-        head.predict(a)
-        ran = list(order)
-        return {
-            "weights": [sum(p.dim() == 2 for p in layer.parameters()) for layer in head.layers],
-            "shapes": [list(layer(inputs[0]).shape) for layer in head.layers],
-            "order": ran,
-            "outputs": [[layer(x) for x in inputs] for layer in head.layers] + [[_hidden(head, x) for x in inputs]],
-            "out": [head.out.weight.float(), head.out.bias.float()],
-            "unseen": _without_the_last_layer(head, a),
-        }
+        start = [head.out.weight.float(), head.out.bias.float()]
+        weights = [sum(p.dim() == 2 for p in layer.parameters()) for layer in head.layers]
+        shapes = [list(layer(a).shape) for layer in head.layers]
+        outputs = [[layer(x) for x in inputs] for layer in head.layers] + [[_hidden(head, x) for x in inputs]]
+        head.out.weight.copy_(out[0])
+        head.out.bias.copy_(out[1])
+        for index, layer in enumerate(head.layers):
+            layer.register_forward_hook(lambda _, __, ___, index=index: order.append(index))
+        layer.register_forward_hook(lambda _, __, out: hidden.append(out.clone()))
+        chunk = head.predict(a)
+    return {
+        "weights": weights,
+        "shapes": shapes,
+        "outputs": outputs,
+        "order": order,
+        "out": start,
+        "chunk": chunk,
+        "last": hidden[-1],
+    }
 
 
 def predicted(
@@ -195,14 +204,6 @@ def _hidden(head: nn.Module, feature: Tensor) -> Tensor:
     for handle in handles:
         handle.remove()
     return seen[0]
-
-
-def _without_the_last_layer(head: nn.Module, feature: Tensor) -> float:
-    """The largest difference between two frames' chunks when the last layer gives zeros for all of them."""
-    handle = head.layers[-1].register_forward_hook(lambda _, __, out: torch.zeros_like(out))
-    chunk = head.predict(feature)
-    handle.remove()
-    return float((chunk - chunk[:1]).abs().max())
 
 
 def _gradient_norm(layer: nn.Module) -> float:

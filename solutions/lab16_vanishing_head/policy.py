@@ -7,8 +7,8 @@ it is as deep as the action experts of large policies. Here it is tried on the t
 
 What code that uses this head may rely on
 - `layers` is a ModuleList of eight layers that run in order, each (B, D) to (B, D) with a linear map and a nonlinearity
-  in it, which is more than 0.1 % of its output. Freeze lists and checkpoints refer to them by number.
-  The output layer reads the last one and nothing else.
+  in it, which is more than 0.1 % of its output. The output layer reads the last one and nothing else. Freeze lists and
+  checkpoints refer to the layers by number.
 - All eight learn: the gradient norms of any two are within a factor of 100 of each other, on the first batch as well
   as after fifty steps. Every parameter of the policy gets a gradient.
 - The gradient that reaches the optimizer is the derivative of the loss, with nothing added and nothing multiplied.
