@@ -198,7 +198,7 @@ def recognise_mean(evidence: Mapping[str, Any]) -> bool:
 def recognise_other_layer(evidence: Mapping[str, Any]) -> bool:
     read = evidence[CHUNK.format(FOUR)]
     same = read == evidence[LOSS.format(FOUR)] and evidence[CHUNK.format(TRAINING)] != "layer 5 of 5"
-    return read in ("layer 2 of 4", "layer 3 of 4") and same
+    return read in ("layer 2 of 4", "layer 3 of 4") and same and evidence[LAYERS] == 4
 
 
 @wrong_fix(
