@@ -235,7 +235,8 @@ def recognise_fewer_layers(evidence: Mapping[str, Any]) -> bool:
     says="Nothing shrinks the gradient any more, because only matrices are left: eight linear layers are one linear map.",
 )
 def recognise_no_activation(evidence: Mapping[str, Any]) -> bool:
-    return evidence[LAYERS] == DEPTH and all(bend(outputs) < 1e-6 for outputs in evidence[BUILD]["outputs"])
+    are_used = evidence[LAYERS] == DEPTH and evidence[RATIO] > 0
+    return are_used and all(bend(outputs) < 1e-6 for outputs in evidence[BUILD]["outputs"])
 
 
 @wrong_fix(
