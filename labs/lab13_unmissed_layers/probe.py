@@ -16,43 +16,43 @@ BATCH_SIZE = 32
 TRAINING_STEPS = 150
 
 
-def states_and_chunk(learner: Any, batch: dict[str, Tensor], seed: int, layers: int) -> dict[str, Any]:
-    """The state (B, H, D) that each decoder layer returned, the parameters after the layers, the chunk and the loss.
+def built(learner: Any, seed: int, **layers: int) -> dict[str, Tensor]:
+    """Every parameter of `build_policy(seed)`, or of `build_policy(seed, layers)`."""
+    return _values(learner.policy.build_policy(seed, **layers))
 
-    `norm` and `linear` are weight and bias; `action` (B, H, 3) in metres and `loss` come from the same policy.
-    """
-    policy = learner.policy.build_policy(seed, layers).eval()
-    decoder = policy.head.decoder
-    states: list[Tensor] = []
-    handles = [layer.register_forward_hook(lambda _, __, out: states.append(out.detach())) for layer in decoder.layers]
+
+def configured(learner: Any, sizes: dict[str, int]) -> dict[str, Any]:
+    """The parameters of a policy whose configuration has these sizes, its number of layers, and the head's horizon."""
+    policy = _policy(learner, sizes)
+    return {
+        "parameters": _values(policy),
+        "layers": len(policy.head.decoder.layers),
+        "horizon": policy.head.horizon,
+    }
+
+
+def acted(
+    learner: Any, batch: dict[str, Tensor], sizes: dict[str, int], parameters: dict[str, Tensor], training: bool
+) -> dict[str, Any]:
+    """The chunk (B, H, A) that a policy with these parameters predicts, and what its decoder returned for it."""
+    policy = _policy(learner, sizes, parameters).train(training)
+    states: list[Any] = []
+    handle = policy.head.decoder.register_forward_hook(lambda _, __, out: states.append(out))
     with torch.no_grad():
-        action = policy(**{name: batch[name] for name in OBSERVATION_KEYS}).action
-        for handle in handles:
-            handle.remove()
-        loss = policy(**batch).loss
-    return {
-        "states": states,
-        "norm": [decoder.norm.weight.detach(), decoder.norm.bias.detach()],
-        "linear": [policy.head.to_action.weight.detach(), policy.head.to_action.bias.detach()],
-        "action": action,
-        "loss": loss,
-    }
+        chunk = policy(**{name: batch[name] for name in OBSERVATION_KEYS}).action
+    handle.remove()
+    return {"chunk": chunk, "states": states[-1] if states else None}
 
 
-def gradients(learner: Any, batch: dict[str, Tensor], seed: int, layers: int) -> dict[str, float]:
-    """Norm of every parameter's gradient after one backward; -1 if there is none."""
-    policy = learner.policy.build_policy(seed, layers)
-    policy(**batch).loss.backward()
-    return {
-        name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
-        for name, parameter in policy.named_parameters()
-    }
-
-
-def parameter_counts(learner: Any, layers: int) -> dict[str, int]:
-    """The number of values in each parameter of the head."""
-    head = learner.policy.build_policy(0, layers).head
-    return {name: parameter.numel() for name, parameter in head.named_parameters()}
+def differentiated(
+    learner: Any, batch: dict[str, Tensor], sizes: dict[str, int], parameters: dict[str, Tensor], training: bool
+) -> dict[str, Any]:
+    """The training loss of a policy with these parameters, and each gradient that is not None by its name."""
+    policy = _policy(learner, sizes, parameters).train(training)
+    loss = policy(**batch).loss
+    loss.backward()
+    gradients = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach(), "gradients": gradients}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -109,3 +109,15 @@ def symptom(learner: Any) -> None:
 def _matrices(layer: nn.Module) -> Tensor:
     """All matrices of a layer, flattened into one vector."""
     return torch.cat([weight.detach().flatten() for weight in layer.parameters() if weight.ndim > 1])
+
+
+def _policy(learner: Any, sizes: dict[str, int], parameters: dict[str, Tensor] | None = None) -> Any:
+    """A policy of these sizes; with `parameters`, their values where the names agree."""
+    policy = learner.policy.DecoderPolicy(learner.policy.DecoderConfig(**sizes))
+    if parameters is not None:
+        policy.load_state_dict(parameters, strict=False)
+    return policy
+
+
+def _values(policy: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach() for name, parameter in policy.named_parameters()}

@@ -6,15 +6,19 @@ it is as deep as the action experts of large policies. Here it is tried on the t
     feature (B, D) ── LayerNorm ── layers.0 ── ... ── layers.7 ── out ── (B, H·A) ── (B, H, A)
 
 What code that uses this head may rely on
-- `layers` is a ModuleList of eight layers, each (B, D) to (B, D) with a linear map and a nonlinearity in it. Freeze
-  lists and checkpoints refer to them by number.
-- All eight learn: the gradient norms of the first and of the last are within a factor of 100 of each other, on the
-  first batch as well as after fifty steps.
+- `layers` is a ModuleList of eight layers that run in order, each (B, D) to (B, D) with a linear map and a nonlinearity
+  in it, which is more than 0.1 % of its output. The output layer reads the last one and nothing else. Freeze lists and
+  checkpoints refer to the layers by number.
+- All eight learn: the gradient norms of any two are within a factor of 100 of each other, on the first batch as well
+  as after fifty steps. Every parameter of the policy gets a gradient.
 - The gradient that reaches the optimizer is the derivative of the loss, with nothing added and nothing multiplied.
+- A frame's chunk depends on that frame alone, and is the same in training and in evaluation mode.
+- `learn_by_heart` is `overfit` at a learning rate of 0.001, so that the losses of two heads can be compared.
 
 Notable choices
 - The feature is normalised once, at the input, so that the head does not depend on the scale of the hidden states.
-- The output layer starts small, so that the first actions are near the mean of the demonstrations.
+- The output layer starts small, with weights of standard deviation 0.05 and no bias, so that the first actions are near
+  the mean of the demonstrations.
 - The loss is the base policy's: smooth L1 on normalised actions, over the steps that are part of the episode.
 """
 

@@ -9,6 +9,7 @@ Notable choices
 - The decoder returns its states after all layers, stacked, because DETR has a separate loss for each of them.
   Here the loss and the robot both use the most refined one, the state after the last layer.
 - Pre-norm layers with one final norm, shared by all states.
+- Checkpoints store each parameter by its name and shape, so both stay as they are.
 """
 
 from __future__ import annotations
