@@ -43,7 +43,9 @@ def test_every_token_has_a_row(submission: Submission, rng: Rng) -> None:
         expect(int(table["ids"].max()), what).below(table[name])
     ids = torch.cat([torch.arange(WORDS), table["ids"]])
     expect(len(ids) - len(ids.unique()), "the number of action tokens with the id of another token").equals(0)
-    expect(submission.observe("vocabulary"), "the ids of the words in the tokenizer").equals(torch.arange(WORDS))
+    text = submission.observe("vocabulary")
+    expect(text["ids"], "the ids of the words in the tokenizer").equals(torch.arange(WORDS))
+    expect(text["text tokens"], "the number of tokens in the pretrained tokenizer").equals(64)
 
 
 @check(
@@ -55,7 +57,11 @@ def test_every_token_has_a_row(submission: Submission, rng: Rng) -> None:
 def test_one_table(submission: Submission, rng: Rng) -> None:
     rows = rng.normal(3, 64)
     seen = submission.observe("tied", rows=rows, seed=rng.seed())
-    for name, when in (("built", "as built"), ("tied again", "after `tie_weights` with a longer input table")):
+    for name, when in (
+        ("pretrained", "before action tokens are added"),
+        ("built", "as built"),
+        ("tied again", "after `tie_weights` with a longer input table"),
+    ):
         follows = (seen[name] == rows).all(dim=-1).sum()
         expect(
             int(follows), f"of 3 rows changed in the input table, the number changed in the output head, {when},"
@@ -172,6 +178,7 @@ def test_optimizer(submission: Submission) -> None:
     wrong = {name for name, count in seen["held"].items() if count != 1}
     expect(listed(wrong), "the list of parameters that the optimizer does not hold once").equals("none")
     expect(seen["others"], "the number of tensors in the optimizer that the policy does not use").equals(0)
+    expect(seen["frozen"], "the number of frozen parameters in an optimizer that is built after freezing").equals(0)
     token_rows = {"language_model.embed_tokens.weight", "lm_head.weight"}
     for decays, kind in ((True, "matrices"), (False, "token rows, biases and norms")):
         names = {name for name in seen["held"] if (name in seen["matrices"] and name not in token_rows) is decays}
@@ -307,7 +314,7 @@ def recognise_short_head(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_copy(evidence: Mapping[str, Any]) -> bool:
     seen = evidence["tied"]
-    return not beyond(evidence["table"]) and torch.equal(seen["built"], seen["built, before"])
+    return not beyond(evidence["table"]) and torch.equal(seen["built"], seen["before"])
 
 
 @wrong_fix(

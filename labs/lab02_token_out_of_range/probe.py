@@ -40,24 +40,19 @@ def table(learner: Any, seed: int) -> dict[str, Any]:
 
 
 def tied(learner: Any, rows: Tensor, seed: int) -> dict[str, Any]:
-    """The output head after `rows` (N, D) were written into the end of the input table, and its `out_features`.
+    """The output head's last rows after `rows` (N, D) were written into the end of the input table.
 
-    First in the policy as built, then after `tie_weights` with another, longer input table.
+    In the policy without action tokens, in the policy as built, and after `tie_weights` with a longer input table;
+    then also the head's `out_features` and the number of rows.
     """
     policy, _ = learner.policy.build_training(seed)
-    model, found = policy.language_model, {}
-    for name in ("built", "tied again"):
-        if name == "tied again":
-            longer = len(model.embed_tokens.weight) + len(rows)
-            model.embed_tokens = nn.Embedding(longer, rows.shape[1], padding_idx=0)
-            policy.tie_weights()
-            found["out_features"], found["rows"] = policy.lm_head.out_features, longer
-        before = policy.lm_head.weight[-len(rows) :].detach().clone()
-        with torch.no_grad():
-            model.embed_tokens.weight[-len(rows) :] = rows
-        found[name] = policy.lm_head.weight[-len(rows) :]
-        found[f"{name}, before"] = before
-    return found
+    before = policy.lm_head.weight[-len(rows) :].detach().clone()
+    found = {"pretrained": _written(learner.policy.pretrained(), rows), "built": _written(policy, rows)}
+    longer = len(policy.language_model.embed_tokens.weight) + len(rows)
+    policy.language_model.embed_tokens = nn.Embedding(longer, rows.shape[1], padding_idx=0)
+    policy.tie_weights()
+    found["tied again"] = _written(policy, rows)
+    return {**found, "before": before, "out_features": policy.lm_head.out_features, "rows": longer}
 
 
 def pretrained_parts(learner: Any, batch: dict[str, Tensor], embeddings: Tensor, seed: int) -> dict[str, Tensor]:
@@ -125,7 +120,8 @@ def rows_before_and_after(learner: Any, batch: dict[str, Tensor], seed: int, ste
 def optimized(learner: Any, gradients: list[float]) -> dict[str, Any]:
     """How often the optimizer holds each trainable parameter, how many others, and what a value of 1 becomes.
 
-    One step is made for each of `gradients`, the gradient of every value.
+    One step is made for each of `gradients`, the gradient of every value. `frozen` is how many parameters without a
+    gradient an optimizer holds that is built after the vision tower was frozen.
     """
     policy, optimizer = learner.policy.build_training(0)
     held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
@@ -138,9 +134,12 @@ def optimized(learner: Any, gradients: list[float]) -> dict[str, Any]:
             value.grad = torch.full_like(value, gradient)
         optimizer.step()
     others = set(held) - {id(value) for value in policy.parameters()}
+    policy.vision.requires_grad_(False)
+    groups = learner.policy.build_optimizer(policy).param_groups
     return {
         "held": {name: held.count(id(value)) for name, value in own.items()},
         "others": len(others),
+        "frozen": sum(not parameter.requires_grad for group in groups for parameter in group["params"]),
         "matrices": [name for name, value in own.items() if value.dim() > 1],
         "after": {name: float(value.flatten()[-1]) for name, value in own.items()},
     }
@@ -163,10 +162,10 @@ def tokenizer(learner: Any, first: list[str], then: list[str]) -> dict[str, Any]
     return {"lengths": [*lengths, len(made)], "added": added, "ids": made.ids([*first, *then])}
 
 
-def vocabulary(learner: Any) -> Tensor:
-    """The ids of the words of the instructions in the policy's tokenizer, in the order of the vocabulary."""
+def vocabulary(learner: Any) -> dict[str, Any]:
+    """The ids of the words of the instructions in the policy's tokenizer, and the number of text tokens."""
     policy, _ = learner.policy.build_training(0)
-    return policy.tokenizer.ids(VOCABULARY)
+    return {"ids": policy.tokenizer.ids(VOCABULARY), "text tokens": len(learner.policy.pretrained().tokenizer)}
 
 
 def another_size(learner: Any, batch: dict[str, Tensor]) -> dict[str, Any]:
@@ -257,6 +256,14 @@ def _rows(policy: Any) -> Tensor:
     ids = torch.cat([torch.arange(WORDS), policy.head.ids.cpu()])
     with torch.no_grad():
         return policy.embed_instruction(ids[None])[0].clone()
+
+
+def _written(policy: Any, rows: Tensor) -> Tensor:
+    """The output head's last rows after `rows` were written into the end of the input table."""
+    with torch.no_grad():
+        policy.language_model.embed_tokens.weight[-len(rows) :] = rows
+    written: Tensor = policy.lm_head.weight[-len(rows) :].detach().clone()
+    return written
 
 
 def _gradient(module: nn.Module | Tensor) -> Tensor:
