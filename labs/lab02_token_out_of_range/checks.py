@@ -46,6 +46,7 @@ def test_every_token_has_a_row(submission: Submission, rng: Rng) -> None:
     text = submission.observe("vocabulary")
     expect(text["ids"], "the ids of the words in the tokenizer").equals(torch.arange(WORDS))
     expect(text["text tokens"], "the number of tokens in the pretrained tokenizer").equals(64)
+    expect(text["rows"], "the number of rows for them in the pretrained table").at_least(64)
 
 
 @check(
@@ -221,6 +222,7 @@ def test_other_sizes_and_devices(submission: Submission, rng: Rng) -> None:
     expect(seen["loss"], f"the loss of a chunk of {horizon} steps").finite()
     expect(seen["said"], f"the chunk of a policy with {horizon} steps").has_shape(2, horizon, 3)
     expect(seen["head"], "the head's `horizon` and `action_dim`").equals([horizon, 3])
+    expect(seen["width"], "`lm_head.in_features`").equals(64)
     expect("head.ids" in seen["saved"], "whether a checkpoint holds the ids of the action tokens").is_false()
     seen = submission.observe("devices", batch=random_batch(rng, 1))
     expect(seen["ids"], "the device of the action ids in a policy that was moved to `meta`").equals("meta")

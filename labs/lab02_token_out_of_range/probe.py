@@ -163,9 +163,11 @@ def tokenizer(learner: Any, first: list[str], then: list[str]) -> dict[str, Any]
 
 
 def vocabulary(learner: Any) -> dict[str, Any]:
-    """The ids of the words of the instructions in the policy's tokenizer, and the number of text tokens."""
+    """The ids of the words of the instructions, the number of text tokens, and the rows of the pretrained table."""
     policy, _ = learner.policy.build_training(0)
-    return {"ids": policy.tokenizer.ids(VOCABULARY), "text tokens": len(learner.policy.pretrained().tokenizer)}
+    text = learner.policy.pretrained()
+    rows = len(text.language_model.embed_tokens.weight)
+    return {"ids": policy.tokenizer.ids(VOCABULARY), "text tokens": len(text.tokenizer), "rows": rows}
 
 
 def another_size(learner: Any, batch: dict[str, Tensor]) -> dict[str, Any]:
@@ -180,6 +182,7 @@ def another_size(learner: Any, batch: dict[str, Tensor]) -> dict[str, Any]:
         "loss": loss,
         "said": policy.predict(batch),
         "head": [policy.head.horizon, policy.head.action_dim],
+        "width": policy.lm_head.in_features,
         "saved": list(policy.state_dict()),
     }
 

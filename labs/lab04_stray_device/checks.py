@@ -74,7 +74,7 @@ def test_codes_are_codes_of_places(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Frequencies are random, with the given bandwidth",
-    property=f"Frequencies must be drawn from a normal distribution with a standard deviation of {BANDWIDTH} periods across the table, and depend on the seed.",
+    property=f"Frequencies must be random with a standard deviation of {BANDWIDTH} periods across the table, and depend on the seed.",
     instrument="print(policy.places(patches, arm) - patches)",
 )
 def test_frequencies_are_random(submission: Submission, rng: Rng) -> None:

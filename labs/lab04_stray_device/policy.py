@@ -31,7 +31,10 @@ REACH = 0.15
 
 
 class PlaceCode(nn.Module):
-    """Adds to each patch (B, P, D) the code of the place on the table that it shows."""
+    """Adds to each patch (B, P, D) the code of the place on the table that it shows.
+
+    Codes are multiplied by `gain`, at first 0.5, and `mark`, at first zero, is added near the gripper.
+    """
 
     def __init__(self, side: int, width: int, quarter_turns: int = 0) -> None:
         super().__init__()
