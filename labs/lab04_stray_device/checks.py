@@ -113,7 +113,7 @@ def test_mounting_is_not_loaded(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The rest is the pretrained base",
-    property="Without codes the prefix, its mask, the loss and the chunk must be those of the base with the gripper's mark, for any batch.",
+    property="Without codes the prefix, its mask, the loss, its gradients and the chunk must be those of the base with the gripper's mark, for any batch.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_rest_is_the_base(submission: Submission, rng: Rng) -> None:
@@ -127,7 +127,11 @@ def test_rest_is_the_base(submission: Submission, rng: Rng) -> None:
         stock.mark = mark
         with torch.no_grad():
             prefix, mask = stock.embed_prefix(*(batch[name] for name in OBSERVATION_KEYS))
-            loss, chunk = stock(**batch).loss, stock.predict(batch)
+            chunk = stock.predict(batch)
+        loss = stock(**batch).loss
+        assert loss is not None
+        parts = [next(part.parameters()) for part in (stock.vision, stock.projector)]
+        gradients = torch.autograd.grad(loss, parts)
         frames = f"{size} frame{'s' * (size > 1)}"
         expect(seen["prefix"], f"the prefix of {frames}").has_shape(*prefix.shape)
         other = patches_apart(seen["prefix"], prefix)
@@ -136,6 +140,10 @@ def test_rest_is_the_base(submission: Submission, rng: Rng) -> None:
         ).equals(0)
         expect(seen["mask"], f"the mask of {frames}").equals(mask)
         expect(seen["loss"], f"the loss of {frames}").close_to(loss, rtol=1e-4, atol=1e-6)
+        for name, gradient in zip(("vision", "projector"), gradients, strict=True):
+            expect(seen[name], f"the gradient in `{name}`").has_shape(*gradient.shape)
+            error = float((seen[name] - gradient).abs().max() / gradient.abs().max())
+            expect(error, f"the relative error of the gradient in `{name}` for {frames}").at_most(1e-3)
         expect(seen["chunk"], f"the chunk of {frames}").close_to(chunk, rtol=1e-4, atol=1e-5)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import debugkit
 from labs.vla.dataset import batches, demonstrations
-from labs.vla.policy import Policy, PolicyConfig
+from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
 from labs.vla.rollout import rollout
 from labs.vla.training import fit
 
@@ -101,15 +101,27 @@ def trainable(learner: Any) -> dict[str, list[int]]:
 
 
 def without_codes(learner: Any, batch: dict[str, Tensor], mark: Tensor, seed: int) -> dict[str, Tensor]:
-    """Prefix, its mask, loss and chunk of a policy with a gain of zero, the given mark, and the stock policy's head."""
+    """Prefix, its mask, loss and chunk of a policy with a gain of zero, the given mark, and the stock policy's head.
+
+    Also the gradients of the loss in the first weights of vision tower and projector.
+    """
     policy = learner.policy.build_policy(seed).eval()
     policy.head.load_state_dict(Policy.from_base(seed=seed).head.state_dict())
-    names = ("pixel_values", "input_ids", "attention_mask", "state")
     with torch.no_grad():
         policy.places.gain.zero_()
         policy.places.mark.copy_(mark)
-        prefix, seen = policy.embed_prefix(*(batch[name] for name in names))
-        return {"prefix": prefix, "mask": seen, "loss": policy(**batch).loss, "chunk": policy.predict(batch)}
+        prefix, seen = policy.embed_prefix(*(batch[name] for name in OBSERVATION_KEYS))
+    loss = policy(**batch).loss
+    loss.backward()
+    vision, projector = (next(part.parameters()) for part in (policy.vision, policy.projector))
+    return {
+        "prefix": prefix,
+        "mask": seen,
+        "loss": loss,
+        "chunk": policy.predict(batch),
+        "vision": torch.zeros_like(vision) if vision.grad is None else vision.grad,
+        "projector": torch.zeros_like(projector) if projector.grad is None else projector.grad,
+    }
 
 
 def built(learner: Any, seed: int, state: int) -> dict[str, Tensor]:
@@ -123,9 +135,7 @@ def another_size(learner: Any, batch: dict[str, Tensor], size: dict[str, int]) -
     """The prefix's embeddings in a policy of another size, without the pretrained base."""
     policy = learner.policy.PlacedPolicy(PolicyConfig(**size))
     with torch.no_grad():
-        return policy.embed_prefix(*(batch[name] for name in ("pixel_values", "input_ids", "attention_mask", "state")))[
-            0
-        ]
+        return policy.embed_prefix(*(batch[name] for name in OBSERVATION_KEYS))[0]
 
 
 def restored_after_training(learner: Any, seed: int) -> dict[str, float]:
