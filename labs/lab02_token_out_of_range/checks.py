@@ -375,14 +375,16 @@ def batch_of_every_bin(rng: Rng, size: int) -> dict[str, Tensor]:
 
 
 def padded(rng: Rng, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The batch with shorter instructions and padded last steps, the first frame with one step that is not padding."""
+    """The batch with shorter instructions and padded last steps, the first frame with one step that is not padding.
+
+    Words that the attention mask hides stay in the batch.
+    """
     size = len(batch["state"])
-    steps, words = rng.integers(1, 5, size), rng.integers(3, 8, size)
+    steps, words = rng.integers(1, 5, size), rng.integers(1, 4, size)
     steps[0] = 1
     is_word = torch.arange(batch["input_ids"].shape[1])[None] < words[:, None]
     return {
         **batch,
-        "input_ids": batch["input_ids"] * is_word,
         "attention_mask": is_word.long(),
         "action_is_pad": torch.arange(4)[None] >= steps[:, None],
     }
@@ -441,14 +443,18 @@ def reference(batch: dict[str, Tensor], rows: Tensor, unused: int) -> tuple[floa
 def clear_rows(rng: Rng, batch: dict[str, Tensor], length: float) -> tuple[Tensor, Tensor]:
     """Rows for the actions with clear decisions, and the chunk (B, 4, 3) that is generated with them.
 
-    At each place the most likely action is ahead of the next by more than rounding can change.
+    At each place the most likely action is ahead of the next by more than rounding can change. Where the attention
+    mask hides words, reading them would give another chunk.
     """
     words = base().language_model.embed_tokens.weight.detach()
+    everything = {**batch, "attention_mask": torch.ones_like(batch["attention_mask"])}
+    hides = not torch.equal(batch["attention_mask"], everything["attention_mask"])
     while True:
         rows = rng.normal(BINS, words.shape[1], std=length)
         policy = with_table(torch.cat([words, rows]))
         bins, ahead = generated(policy, batch)
-        if ahead > 1e-3 * length:
+        decided_by_mask = not hides or not torch.equal(bins, generated(policy, everything)[0])
+        if ahead > 1e-3 * length and decided_by_mask:
             return rows, ((bins + 0.5) / BINS * 2 - 1).view(-1, 4, 3) * SCALE
 
 
