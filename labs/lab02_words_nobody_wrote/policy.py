@@ -56,7 +56,10 @@ class Tokenizer:
 
 
 class ActionTokens(ActionHead):
-    """Converts between normalised actions in [-1, 1] and the token ids of their bins."""
+    """Converts between normalised actions in [-1, 1] and the token ids of their bins.
+
+    `ids` moves with the policy and is in no checkpoint: the tokenizer determines it.
+    """
 
     ids: Tensor
 
@@ -69,7 +72,7 @@ class ActionTokens(ActionHead):
         return ActionStatistics.tabletop_bounds()
 
     def encode(self, action: Tensor) -> Tensor:
-        """Normalised actions to token ids, same shape."""
+        """Normalised actions to token ids, same shape; values outside [-1, 1] belong to the outermost bins."""
         return self.ids[((action + 1) / 2 * BINS).floor().long().clamp(0, BINS - 1)]
 
     def decode(self, ids: Tensor) -> Tensor:
@@ -91,12 +94,12 @@ class SpeakingPolicy(Policy):
         return ActionTokens(self.config.horizon, self.config.action_dim)
 
     def tie_weights(self) -> None:
-        """Use the rows of the input embedding as the weight of the output head."""
+        """Use the input embedding's rows as the weight of the output head, whose `out_features` is their number."""
         self.lm_head.weight = self.language_model.embed_tokens.weight
         self.lm_head.out_features = len(self.lm_head.weight)
 
     def add_action_tokens(self) -> None:
-        """Give each action bin its own token, beside the text tokens."""
+        """Give each action bin a token of its own that no text uses."""
         names = [f"<action_{i}>" for i in range(BINS)]
         self.tokenizer.add_tokens(names)
         self.head.ids = self.tokenizer.ids(names)
@@ -146,7 +149,7 @@ def pretrained() -> SpeakingPolicy:
     """The pretrained base in a policy with the whole text vocabulary; reserved rows are random."""
     base = Policy.from_base()
     policy = SpeakingPolicy(replace(base.config, vocabulary_size=len(TEXT_TOKENS)))
-    words = base.language_model.embed_tokens.weight.detach()
+    words = base.language_model.embed_tokens.weight
     with torch.no_grad():
         policy.language_model.embed_tokens.weight[: len(words)] = words
     parts = {name: value for name, value in base.state_dict().items() if name.partition(".")[0] in BASE_PARTS}
@@ -156,7 +159,7 @@ def pretrained() -> SpeakingPolicy:
 
 
 def build_optimizer(policy: SpeakingPolicy, learning_rate: float = 3e-3) -> torch.optim.AdamW:
-    """AdamW over every trainable parameter, in two groups: with and without weight decay."""
+    """AdamW over every trainable parameter, in two groups: matrices with a weight decay of 0.01, the rest without."""
     table = policy.lm_head.weight
     decay = [p for p in policy.parameters() if p.requires_grad and p.dim() > 1 and p is not table]
     rest = [p for p in policy.parameters() if p.requires_grad and (p.dim() <= 1 or p is table)]
@@ -165,7 +168,10 @@ def build_optimizer(policy: SpeakingPolicy, learning_rate: float = 3e-3) -> torc
 
 
 def build_training(seed: int) -> tuple[SpeakingPolicy, torch.optim.AdamW]:
-    """The pretrained policy with action tokens, and its optimizer; `seed` sets the random draws of new weights."""
+    """The pretrained policy with action tokens, and its optimizer.
+
+    `seed` sets the random draws of new weights; the caller's random state does not change.
+    """
     with private_randomness(seed):
         policy = pretrained()
         policy.add_action_tokens()

@@ -10,7 +10,8 @@ Notable choices
   places have similar codes and distant ones do not. Frequencies are drawn once, with the policy, and never train: the
   language model learns to read exactly these codes. Only their gain trains, one number for each channel.
 - The camera may be mounted rotated by quarter turns. Patches are first reordered to the table's orientation, so that a
-  code belongs to a place on the table and not to a position on the sensor.
+  code belongs to a place on the table and not to a position on the sensor. The mounting is the robot's own: a policy
+  that loads a checkpoint keeps the order that its constructor computed.
 - The gripper hides what is below it. Patches near it get a mark that fades with distance, computed in each forward.
 """
 
@@ -30,7 +31,10 @@ REACH = 0.15
 
 
 class PlaceCode(nn.Module):
-    """Adds to each patch (B, P, D) the code of the place on the table that it shows."""
+    """Adds to each patch (B, P, D) the code of the place on the table that it shows.
+
+    Codes are multiplied by `gain`, at first 0.5, and `mark`, at first zero, is added near the gripper.
+    """
 
     def __init__(self, side: int, width: int, quarter_turns: int = 0) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import debugkit
 from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
 from labs.vla.rollout import rollout
 from labs.vla.training import fit
 
@@ -27,37 +28,70 @@ def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str
     return asdict(debugkit.simulate_device(learner.policy.build_policy(seed), batch))
 
 
-def placed(learner: Any, patches: Tensor, arm: Tensor, seed: int, quarter_turns: int) -> Tensor:
-    """The output of a fresh PlaceCode for patches (B, P, D) and arms (B, 2)."""
-    torch.manual_seed(seed)
-    side = int(patches.shape[1] ** 0.5)
+def placed(
+    learner: Any, patches: Tensor, arm: Tensor, gain: Tensor, mark: Tensor, seed: int, quarter_turns: int
+) -> Tensor:
+    """The output of a fresh PlaceCode for patches (B, P, D) and arms (B, 2), with the given gain and mark (D,)."""
+    places = _place_code(learner, patches, seed, quarter_turns)
     with torch.no_grad():
-        return learner.policy.PlaceCode(side, patches.shape[2], quarter_turns)(patches, arm)
+        places.gain.copy_(gain)
+        places.mark.copy_(mark)
+        return places(patches, arm)
 
 
-def restored(learner: Any, patches: Tensor, arm: Tensor, seed: int) -> dict[str, Any]:
-    """The output of `places` in the saved policy, and in one built from another seed that loaded the checkpoint."""
+def at_start(learner: Any) -> dict[str, Tensor]:
+    """Gain and mark of a fresh policy's place codes."""
+    places = learner.policy.build_policy(0).places
+    return {"gain": places.gain, "mark": places.mark}
+
+
+def restored(learner: Any, patches: Tensor, arm: Tensor, gain: Tensor, seed: int) -> dict[str, Any]:
+    """The output of `places` in the saved policy, and in one built from another seed that loaded the checkpoint.
+
+    Gain and mark of the saved policy are `gain`.
+    """
     policy = learner.policy.build_policy(seed)
-    other = _restore(policy, learner.policy.build_policy(seed + ANOTHER_SEED))
     with torch.no_grad():
+        policy.places.gain.copy_(gain)
+        policy.places.mark.copy_(gain)
+        other = _restore(policy, learner.policy.build_policy(seed + ANOTHER_SEED))
         return {"saved": policy.places(patches, arm), "restored": other.places(patches, arm)}
 
 
+def remounted(learner: Any, patches: Tensor, arm: Tensor, seed: int, turns: list[int]) -> dict[str, Tensor]:
+    """The outputs of a PlaceCode for a camera rotated `turns[1]` times, and of another one with the same codes.
+
+    The first has loaded the checkpoint of the second, whose camera is rotated `turns[0]` times.
+    """
+    saved, loaded = (_place_code(learner, patches, seed + one, one) for one in turns)
+    _restore(saved, loaded)
+    with torch.no_grad():
+        return {"saved": saved(patches, arm), "loaded": loaded(patches, arm)}
+
+
 def held(learner: Any) -> dict[str, list[str]]:
-    """The tensors that the place codes hold as plain attributes, and those they put into a checkpoint."""
+    """The place codes' tensors by name: plain attributes, buffers in no checkpoint, and what a checkpoint holds."""
     places = learner.policy.build_policy(0).places
-    plain = [name for name, value in vars(places).items() if isinstance(value, Tensor)]
-    return {"plain": plain, "saved": list(places.state_dict())}
+    saved = list(places.state_dict())
+    return {
+        "plain": [name for name, value in vars(places).items() if isinstance(value, Tensor)],
+        "not saved": [
+            name for name, value in places.named_buffers() if name not in saved and value.is_floating_point()
+        ],
+        "saved": saved,
+    }
 
 
-def after_a_step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The codes without their gain, before and after one large optimizer step of every parameter."""
+def after_a_step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """The codes without their gain, before and after one large optimizer step, and the parameters that it moved."""
     policy = learner.policy.build_policy(seed)
     before = _codes(policy)
     optimizer = torch.optim.SGD([value for value in policy.parameters() if value.requires_grad], lr=1.0)
     policy(**batch).loss.backward()
+    values = {name: value.detach().clone() for name, value in policy.places.named_parameters()}
     optimizer.step()
-    return {"before": before, "after": _codes(policy)}
+    moved = [name for name, value in policy.places.named_parameters() if not torch.equal(value, values[name])]
+    return {"before": before, "after": _codes(policy), "moved": sorted(moved)}
 
 
 def trainable(learner: Any) -> dict[str, list[int]]:
@@ -66,9 +100,42 @@ def trainable(learner: Any) -> dict[str, list[int]]:
     return {name: list(value.shape) for name, value in places.named_parameters() if value.requires_grad}
 
 
-def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
-    return learner.policy.build_policy(seed).eval().predict(batch)
+def without_codes(learner: Any, batch: dict[str, Tensor], mark: Tensor, seed: int) -> dict[str, Tensor]:
+    """Prefix, its mask, loss and chunk of a policy with a gain of zero, the given mark, and the stock policy's head.
+
+    Also the gradients of the loss in the first weights of vision tower and projector.
+    """
+    policy = learner.policy.build_policy(seed).eval()
+    policy.head.load_state_dict(Policy.from_base(seed=seed).head.state_dict())
+    with torch.no_grad():
+        policy.places.gain.zero_()
+        policy.places.mark.copy_(mark)
+        prefix, seen = policy.embed_prefix(*(batch[name] for name in OBSERVATION_KEYS))
+    loss = policy(**batch).loss
+    loss.backward()
+    vision, projector = (next(part.parameters()) for part in (policy.vision, policy.projector))
+    return {
+        "prefix": prefix,
+        "mask": seen,
+        "loss": loss,
+        "chunk": policy.predict(batch),
+        "vision": torch.zeros_like(vision) if vision.grad is None else vision.grad,
+        "projector": torch.zeros_like(projector) if projector.grad is None else projector.grad,
+    }
+
+
+def built(learner: Any, seed: int, state: int) -> dict[str, Tensor]:
+    """The place codes and the first weights of the head in a fresh policy; the caller's seed is `state`."""
+    torch.manual_seed(state)
+    policy = learner.policy.build_policy(seed)
+    return {"codes": _codes(policy), "head": next(policy.head.parameters())}
+
+
+def another_size(learner: Any, batch: dict[str, Tensor], size: dict[str, int]) -> Tensor:
+    """The prefix's embeddings in a policy of another size, without the pretrained base."""
+    policy = learner.policy.PlacedPolicy(PolicyConfig(**size))
+    with torch.no_grad():
+        return policy.embed_prefix(*(batch[name] for name in OBSERVATION_KEYS))[0]
 
 
 def restored_after_training(learner: Any, seed: int) -> dict[str, float]:
@@ -123,12 +190,20 @@ def _restore(policy: Any, other: Any) -> Any:
     return other
 
 
+def _place_code(learner: Any, patches: Tensor, seed: int, quarter_turns: int) -> Any:
+    torch.manual_seed(seed)
+    return learner.policy.PlaceCode(int(patches.shape[1] ** 0.5), patches.shape[2], quarter_turns)
+
+
 def _codes(policy: Any) -> Tensor:
-    """The codes (P, D): the output of `places` for zeros, divided by the gain, with the arm far away."""
-    side = policy.config.image_size // policy.config.patch_size
+    """The codes (P, D): the output of `places` for zeros, with a gain of one and the arm far away."""
+    side, places = policy.config.image_size // policy.config.patch_size, policy.places
     with torch.no_grad():
-        nothing, far = torch.zeros(1, side * side, policy.config.width), torch.full((1, 2), 1e3)
-        return policy.places(nothing, far)[0] / policy.places.gain
+        gain = places.gain.clone()
+        places.gain.fill_(1.0)
+        codes = places(torch.zeros(1, side * side, policy.config.width), torch.full((1, 2), 1e3))[0]
+        places.gain.copy_(gain)
+    return codes
 
 
 def _batch(size: int, seed: int) -> dict[str, Tensor]:
