@@ -12,19 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, padded_batch, random_batch
+from labs.reference_training import one_thread, train_step, with_dropout
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
 
 Batch = dict[str, Tensor]
 SHARE_LEFT = 0.9
 METRICS_EVERY = 10
-MAX_GRADIENT_NORM = 1.0
-DROPOUT = 0.3
 GROUPS = {
     "head": {"lr": 0.1},
     "language_model": {"lr": 0.05, "weight_decay": 0.1},
@@ -189,9 +187,7 @@ def expect_averages(averages: Any, wanted: dict[str, float], where: str) -> None
 
 def observe_epoch(submission: Submission, batches: list[Batch], seed: int, *, logged: bool, training: bool) -> Any:
     """What the probe `epoch` returns for these batches."""
-    return submission.observe(
-        "epoch", batches=batches, seed=seed, groups=GROUPS, dropout=DROPOUT, logged=logged, training=training
-    )
+    return submission.observe("epoch", batches=batches, seed=seed, groups=GROUPS, logged=logged, training=training)
 
 
 @dataclass
@@ -205,14 +201,13 @@ class Reference:
 
 def reference(batches: list[Batch], seed: int) -> Reference:
     """The same epoch of the healthy policy: the loop trains, and the averages are computed from what it leaves."""
-    policy = Policy.from_base(seed=seed)
+    policy = with_dropout(Policy.from_base(seed=seed))
     policy.vision.requires_grad_(False)
-    policy.projector.register_forward_hook(lambda module, _, out: F.dropout(out, DROPOUT, module.training))
     settings = [{"params": list(policy.get_submodule(part).parameters()), **own} for part, own in GROUPS.items()]
     optimizer = torch.optim.SGD(settings, momentum=0.5)
     found = Reference()
     measured: dict[str, list[tuple[float, int]]] = {}
-    with private_randomness(seed):
+    with one_thread(), private_randomness(seed):
         for step, batch in enumerate(batches):
             found.losses.append(train_step(policy, optimizer, batch))
             values = {"loss": found.losses[-1]}
@@ -223,18 +218,6 @@ def reference(batches: list[Batch], seed: int) -> Reference:
             found.running.append({name: mean(pairs) for name, pairs in measured.items()})
     found.weights = {name: parameter.detach() for name, parameter in policy.named_parameters()}
     return found
-
-
-def train_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
-    """One step with clipped gradients, and its loss."""
-    policy.train()
-    optimizer.zero_grad()
-    loss = policy(**batch).loss
-    assert loss is not None
-    loss.backward()
-    nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
-    optimizer.step()
-    return loss.item()
 
 
 def metrics(policy: Policy, batch: Batch) -> dict[str, float]:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from labs.reference_training import with_dropout
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
@@ -58,7 +58,6 @@ def epoch(
     batches: list[dict[str, Tensor]],
     seed: int,
     groups: dict[str, dict[str, float]],
-    dropout: float,
     logged: bool,
     training: bool,
 ) -> dict[str, Any]:
@@ -67,10 +66,9 @@ def epoch(
     `groups` maps the parts that are trained to the settings of their optimizer group; the others are frozen. Returns
     what `on_step` was called with (if `logged`), the averages, the weights and the policy's mode afterwards.
     """
-    policy = Policy.from_base(seed=seed).train(training)
+    policy = with_dropout(Policy.from_base(seed=seed)).train(training)
     for part, module in policy.named_children():
         module.requires_grad_(part in groups)
-    policy.projector.register_forward_hook(lambda module, _, out: F.dropout(out, dropout, module.training))
     settings = [{"params": list(policy.get_submodule(part).parameters()), **own} for part, own in groups.items()]
     optimizer = torch.optim.SGD(settings, momentum=0.5)
     steps, running = [], []
