@@ -55,9 +55,9 @@ def validation(
 
 
 def fine_tuned(learner: Any, seed: int, steps: int, batch_size: int) -> dict[str, Any]:
-    """The record of a short training of a policy with dropout and a frozen vision tower, on few frames."""
+    """The record of a short training of a policy with dropout and a frozen projector, on few frames."""
     policy = with_dropout(learner.policy.build_policy(seed)).eval()
-    policy.vision.requires_grad_(False)
+    policy.projector.requires_grad_(False)
     frames = demonstrations(steps * batch_size, seed)
     held_out = list(batches(demonstrations(2 * batch_size, seed + 1), batch_size, 2, seed))
     with private_randomness(seed):

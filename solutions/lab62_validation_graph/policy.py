@@ -42,7 +42,7 @@ class Validation:
     valid: Tensor  # (N, H), False where a step is padding
 
     def along_the_chunk(self) -> Tensor:
-        """The mean error at each step of the chunk, in metres, (H,)."""
+        """The mean error at each step of the chunk, in metres, (H,); NaN at a step that is padding in every frame."""
         return (self.error * self.valid).sum(dim=0) / self.valid.sum(dim=0)
 
 
