@@ -83,7 +83,11 @@ def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch)",
 )
 def test_log_changes_nothing(submission: Submission, rng: Rng) -> None:
-    situations = ((uneven_batches(rng, rng.integer(12, 16)), False), ([padded_batch(rng, 1)], True), ([], True))
+    situations: tuple[tuple[list[Batch], bool], ...] = (
+        (uneven_batches(rng, rng.integer(12, 16)), False),
+        ([padded_batch(rng, 1)], True),
+        ([], True),
+    )
     for batches, training in situations:
         seed = rng.seed()
         seen = observe_epoch(submission, batches, seed, logged=not training, training=training)

@@ -83,7 +83,7 @@ def test_numbers_equal_the_reference(submission: Submission, rng: Rng) -> None:
 def test_policy_is_handed_back(submission: Submission, rng: Rng) -> None:
     sizes = [rng.integer(2, 5), rng.integer(2, 5)]
     batch = padded_batch(rng, sum(sizes))
-    situations = {
+    situations: dict[str, tuple[dict[str, bool], list[str], bool]] = {
         "in training mode except for one part": ({"": True, rng.choice(PARTS): False}, [], True),
         "with a frozen part": ({"": True, rng.choice(PARTS): False}, [rng.choice(PARTS)], True),
         "in evaluation mode except for one part": ({"": False, rng.choice(PARTS): True}, [], True),
