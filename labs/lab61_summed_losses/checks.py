@@ -80,7 +80,7 @@ def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="Logging does not affect training",
     property="The weights after an epoch must be those of a loop without logging, and the policy must be in evaluation mode.",
-    instrument="debugkit.check(policy, batch)",
+    instrument="with debugkit.watch(policy, optimizer) as run: train_epoch(policy, stream, optimizer)",
 )
 def test_log_changes_nothing(submission: Submission, rng: Rng) -> None:
     situations: tuple[tuple[list[Batch], bool], ...] = (
