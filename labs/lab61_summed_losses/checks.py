@@ -95,7 +95,7 @@ def test_log_changes_nothing(submission: Submission, rng: Rng) -> None:
         expect(sorted(seen["weights"]), "the list of the policy's parameters").equals(sorted(wanted))
         for name, weights in wanted.items():
             expect(seen["weights"][name], f"`{name}` after an epoch of {count(batches)}").close_to(
-                weights, rtol=1e-4, atol=1e-5
+                weights, rtol=1e-5, atol=1e-6
             )
         expect(seen["training"], f"the policy's `training` after an epoch of {count(batches)}").equals(False)
 
@@ -186,7 +186,7 @@ def expect_averages(averages: Any, wanted: dict[str, float], where: str) -> None
     """The averages must have the names of the wanted ones, and their values."""
     expect(sorted(averages), f"the list of names {where}").equals(sorted(wanted))
     for name, value in wanted.items():
-        expect(averages[name], f"`{name}` {where}").close_to(value, rtol=1e-4, atol=1e-5)
+        expect(averages[name], f"`{name}` {where}").close_to(value, rtol=2e-5, atol=1e-6)
 
 
 def observe_epoch(submission: Submission, batches: list[Batch], seed: int, *, logged: bool, training: bool) -> Any:

@@ -270,10 +270,15 @@ def expect_validation(seen: Mapping[str, Any], wanted: Mapping[str, Tensor], whe
 
 
 def held_out_batch(rng: Rng, size: int, longest: int) -> Batch:
-    """Frames whose steps are padding after the first few: the first frame has `longest` steps, and no frame has more."""
+    """Frames whose steps are padding after the first few: the first frame has `longest` steps, and no frame has more.
+
+    Targets are metres away, farther than any on the table.
+    """
+    batch = random_batch(rng, size)
+    batch["action"][..., :2] *= 40
     is_pad = random_padding(rng, size, longest=longest)
     is_pad[0] = torch.arange(HORIZON) >= longest
-    return {**random_batch(rng, size), "action_is_pad": is_pad}
+    return {**batch, "action_is_pad": is_pad}
 
 
 def reference(policy: Policy, batch: Batch) -> dict[str, Tensor]:
