@@ -7,12 +7,13 @@ The log shows averages over all frames seen, as a running value during the epoch
 
 What an epoch must guarantee
 - Averages are over frames, not over batches: the last batch of an epoch is often smaller.
-- Memory use is the same after the thousandth step as after the tenth, because an epoch can have any number of steps.
+- From the second step on, the same tensors and graphs are alive after every step, because an epoch can have any number
+  of steps.
 - The weights are those that a loop without logging would reach.
 
-Notable choices
-- The loss is averaged as a tensor and read only when the log is written: `item()` in every step would wait for the GPU.
-- Movement error and grip accuracy come from a separate prediction, every tenth step, in evaluation mode.
+Notable choice
+- Movement error and grip accuracy come from a separate prediction in evaluation mode, at the first step and at every
+  tenth step after it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def train_epoch(
 ) -> dict[str, float]:
     """Train on each batch of `stream` once; returns the epoch's averages: loss, movement_error, grip_accuracy.
 
-    `on_step(step, averages so far)` is called after each step. Leaves the policy in evaluation mode.
+    `on_step(step, averages so far)` is called after each step; steps are counted from 0. Leaves the policy in
+    evaluation mode.
     """
     meter = Meter()
     for step, batch in enumerate(stream):

@@ -14,54 +14,77 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from labs.reference_training import with_dropout
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
+from labs.vla.randomness import private_randomness
 
 SEED, STEPS, BATCH_SIZE, LOOK_EVERY = 61, 50, 4, 10
 
 
-def graphs(learner: Any, batches: list[dict[str, Tensor]], steps: int, seed: int) -> dict[str, list[int]]:
-    """Train for `steps`; after every tenth step, count the nodes of live graphs and the bytes of live tensors."""
-    policy = Policy.from_base(seed=seed)
-    nodes, stored = [], []
+def alive(learner: Any, batches: list[dict[str, Tensor]], steps: int, seed: int, logged: bool) -> dict[str, list[int]]:
+    """What is alive after each step of an epoch, counted when the epoch asks for its next batch.
 
-    def look(step: int, _averages: dict[str, float]) -> None:
-        if (step + 1) % LOOK_EVERY == 0:
-            tensors = _live_tensors()
-            nodes.append(_nodes(tensors))
-            stored.append(_bytes(tensors))
-
-    stream = [batches[step % len(batches)] for step in range(steps)]
-    with _counting_from_here():
-        learner.policy.train_epoch(policy, stream, _optimizer(policy), look)
-    return {"nodes": nodes, "bytes": stored}
-
-
-def epoch(learner: Any, batches: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
-    """The averages at the end of an epoch and after each step, every batch's loss, and the effect of logging.
-
-    `apart` is the largest difference of a weight from the same loop without logging.
+    Each batch is a new copy.
     """
-    policy, plain, losses = Policy.from_base(seed=seed), Policy.from_base(seed=seed), []
-    handle = policy.register_forward_hook(lambda _, __, out: losses.append(_value(out)))
-    running: list[float] = []
-    averages = learner.policy.train_epoch(
-        policy, batches, _optimizer(policy), lambda _, averages: running.append(float(averages["loss"]))
-    )
-    handle.remove()
-    optimizer = _optimizer(plain)
-    for batch in batches:
-        plain.train()
-        optimizer.zero_grad()
-        plain(**batch).loss.backward()
-        torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
-        optimizer.step()
-    apart = max(float((a - b).abs().max()) for a, b in zip(policy.parameters(), plain.parameters(), strict=True))
+    policy = Policy.from_base(seed=seed)
+    counts: dict[str, list[int]] = {}
+
+    def look() -> None:
+        tensors = _live_tensors()
+        found = {
+            "nodes of autograd graphs": _nodes(tensors),
+            "nodes of the largest graph": max((_nodes([tensor]) for tensor in tensors), default=0),
+            "tensors": len(tensors),
+            "bytes of tensors": _bytes(tensors),
+        }
+        for what, count in found.items():
+            counts.setdefault(what, []).append(count)
+
+    def stream() -> Iterator[dict[str, Tensor]]:
+        for step in range(steps):
+            if step:
+                look()
+            yield {name: value.clone() for name, value in batches[step % len(batches)].items()}
+        look()
+
+    with _counting_from_here():
+        learner.policy.train_epoch(policy, stream(), _optimizer(policy), *([lambda *_: None] if logged else []))
+    return counts
+
+
+def epoch(
+    learner: Any,
+    batches: list[dict[str, Tensor]],
+    seed: int,
+    groups: dict[str, dict[str, float]],
+    logged: bool,
+    training: bool,
+) -> dict[str, Any]:
+    """An epoch of a policy with dropout after its projector, in training mode before the epoch if `training`.
+
+    `groups` maps the parts that are trained to the settings of their optimizer group; the others are frozen. Returns
+    what `on_step` was called with (if `logged`), the averages, the weights and the policy's mode afterwards.
+    """
+    policy = with_dropout(Policy.from_base(seed=seed)).train(training)
+    for part, module in policy.named_children():
+        module.requires_grad_(part in groups)
+    settings = [{"params": list(policy.get_submodule(part).parameters()), **own} for part, own in groups.items()]
+    optimizer = torch.optim.SGD(settings, momentum=0.5)
+    steps, running = [], []
+
+    def on_step(step: int, averages: dict[str, float]) -> None:
+        steps.append(step)
+        running.append(dict(averages))
+
+    with private_randomness(seed):
+        averages = learner.policy.train_epoch(policy, iter(batches), optimizer, *([on_step] if logged else []))
     return {
-        "averages": {name: float(value) for name, value in averages.items()},
+        "steps": steps,
         "running": running,
-        "losses": [value for value in losses if value is not None],
-        "apart": apart,
+        "averages": averages,
+        "weights": {name: parameter.detach() for name, parameter in policy.named_parameters()},
+        "training": policy.training,
     }
 
 
@@ -117,10 +140,6 @@ def _optimizer(policy: Policy) -> torch.optim.Optimizer:
 
 def _stream(steps: int) -> Iterable[dict[str, Tensor]]:
     return batches(demonstrations(steps * BATCH_SIZE, SEED), BATCH_SIZE, steps=steps, seed=SEED)
-
-
-def _value(output: Any) -> float | None:
-    return None if output.loss is None else float(output.loss.detach())
 
 
 @contextmanager

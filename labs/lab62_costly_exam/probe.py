@@ -8,38 +8,65 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labs.reference_training import with_dropout
 from labs.vla.dataset import batches, demonstrations
+from labs.vla.randomness import private_randomness
 
 BATCH_SIZE = 16
 HELD_OUT_BATCHES = 4
 TRAINING_STEPS = 40
 
 
-def validation(learner: Any, batch: dict[str, Tensor], sizes: list[int], seed: int) -> dict[str, Any]:
-    """Validate a policy on `batch`, cut into batches of `sizes`, with its vision tower in evaluation mode.
+def validation(
+    learner: Any,
+    batch: dict[str, Tensor],
+    sizes: list[int],
+    seed: int,
+    modes: dict[str, bool],
+    frozen: list[str],
+    gradients: bool,
+) -> dict[str, Any]:
+    """Validate a policy with dropout on `batch`, cut into batches of `sizes`, and look at what it was before and after.
 
-    Returns the three fields of the result, which of them require a gradient, the bytes kept for a backward pass (the
-    peak, and the rest while the result is held), and the state of the policy and of torch afterwards.
+    Each module of `modes` is put into training mode or evaluation mode, in this order. The modules of `frozen` require
+    no gradient; all other parameters have one. `gradients` is torch's setting around the call. Returns the result's
+    fields, the bytes kept for a backward pass (the peak, and the rest while the result is held), and both states.
     """
-    policy = learner.policy.build_policy(seed)
-    policy.train()
-    policy.vision.eval()
-    modes = [module.training for module in policy.modules()]
-    before = {name: value.clone() for name, value in policy.state_dict().items()}
-    with KeptForBackward(policy) as kept:
-        result = learner.policy.validate(policy, _cut(batch, sizes))
-        alive = kept.alive
-    fields = {"loss": result.loss, "error": result.error, "valid": result.valid}
+    policy = with_dropout(learner.policy.build_policy(seed))
+    for name, mode in modes.items():
+        policy.get_submodule(name).train(mode)
+    for name in frozen:
+        policy.get_submodule(name).requires_grad_(False)
+    for parameter in policy.parameters():
+        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+    with torch.set_grad_enabled(gradients), KeptForBackward(policy) as kept:
+        before = _state(policy)
+        result = learner.policy.validate(policy, iter(_cut(batch, sizes)))
+        alive, after = kept.alive, _state(policy)
+    fields = _fields(result)
     return {
         **{name: value.detach() for name, value in fields.items()},
-        "along_the_chunk": result.along_the_chunk().detach(),
         "requires_grad": [name for name, value in fields.items() if value.requires_grad],
         "most_bytes": kept.most,
         "left_bytes": alive,
-        "modes_changed": sum(module.training != mode for module, mode in zip(policy.modules(), modes, strict=True)),
-        "frozen": [name for name, parameter in policy.named_parameters() if not parameter.requires_grad],
-        "changed": [name for name, value in policy.state_dict().items() if not torch.equal(value, before[name])],
-        "gradients_enabled": torch.is_grad_enabled(),
+        "before": before,
+        "after": after,
+    }
+
+
+def fine_tuned(learner: Any, seed: int, steps: int, batch_size: int) -> dict[str, Any]:
+    """The record of a short training of a policy with dropout and a frozen projector, on few frames."""
+    policy = with_dropout(learner.policy.build_policy(seed)).eval()
+    policy.projector.requires_grad_(False)
+    frames = demonstrations(steps * batch_size, seed)
+    held_out = list(batches(demonstrations(2 * batch_size, seed + 1), batch_size, 2, seed))
+    with private_randomness(seed):
+        run = learner.policy.train(policy, frames, held_out, steps=steps, batch_size=batch_size, seed=seed)
+    return {
+        "losses": run.losses,
+        "validations": [
+            {name: value.detach() for name, value in _fields(result).items()} for result in run.validations
+        ],
     }
 
 
@@ -164,6 +191,27 @@ def _train(learner: Any, seed: int) -> tuple[Any, Any, list[tuple[int, int]]]:
         finally:
             learner.policy.validate = validate
     return policy, run, seen
+
+
+def _fields(result: Any) -> dict[str, Tensor]:
+    return {
+        "loss": result.loss,
+        "error": result.error,
+        "valid": result.valid,
+        "along_the_chunk": result.along_the_chunk(),
+    }
+
+
+def _state(policy: nn.Module) -> dict[str, Any]:
+    """What a validation must not change: by the name of the module or tensor."""
+    parameters = dict(policy.named_parameters())
+    return {
+        "modes": {name: module.training for name, module in policy.named_modules()},
+        "requires_grad": {name: parameter.requires_grad for name, parameter in parameters.items()},
+        "values": {name: value.clone() for name, value in policy.state_dict().items()},
+        "gradients": {name: value.grad.clone() for name, value in parameters.items() if value.grad is not None},
+        "enabled": torch.is_grad_enabled(),
+    }
 
 
 def _cut(batch: dict[str, Tensor], sizes: list[int]) -> list[dict[str, Tensor]]:

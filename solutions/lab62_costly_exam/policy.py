@@ -7,8 +7,8 @@
 Notable choices
 - The policy is validated in evaluation mode, and its modes are restored afterwards: parts that were in evaluation mode
   on purpose stay in it, and all others return to training mode.
-- Nothing is learnt from a validation, so it needs far less memory than a training step and leaves only its numbers
-  behind: if training fits in memory, so does validation.
+- Nothing is learnt from a validation, so each call of `validate` needs far less memory than a training step on the same
+  frames, and leaves only its numbers behind.
 - Every validation is kept: over the course of training, the error along the chunk distinguishes a policy that has not
   learnt yet from one that has learnt only the first step.
 - The error is a distance on the table in metres, for the movement only. Padded steps count neither in the loss nor in
@@ -42,7 +42,7 @@ class Validation:
     valid: Tensor  # (N, H), False where a step is padding
 
     def along_the_chunk(self) -> Tensor:
-        """The mean error at each step of the chunk, in metres, (H,)."""
+        """The mean error at each step of the chunk, in metres, (H,); NaN at a step that is padding in every frame."""
         return (self.error * self.valid).sum(dim=0) / self.valid.sum(dim=0)
 
 
@@ -68,7 +68,11 @@ class ChunkPolicy(Policy):
 
 @torch.no_grad()
 def validate(policy: ChunkPolicy, held_out: Iterable[Batch]) -> Validation:
-    """Loss and error on held-out batches. Every module's mode, training or evaluation, is restored afterwards."""
+    """Loss and error on held-out batches.
+
+    Afterwards the policy and torch are as they were: every module's mode, every parameter, its gradient and its
+    `requires_grad`, and whether gradients are enabled.
+    """
     modes = {module: module.training for module in policy.modules()}
     policy.eval()
     losses, errors, valid = [], [], []
