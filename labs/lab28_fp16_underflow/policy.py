@@ -37,7 +37,7 @@ FRAMES_IN_DATA_SET = 1_000_000
 
 
 class HalfPrecisionTrainer:
-    """Trains `master`, a float32 policy, through a float16 copy of it, `half`."""
+    """Trains `master`, a float32 policy, through a float16 copy of it, `half`; both are in training mode."""
 
     def __init__(self, master: Policy) -> None:
         self.master = master.train()
@@ -54,7 +54,7 @@ class HalfPrecisionTrainer:
         return loss
 
     def backward(self, batch: Batch, frame_weight: Tensor) -> float:
-        """Store the gradient of this batch's loss in the master's `.grad`, float32; return the loss."""
+        """Store this batch's gradient in the master's `.grad`, float32, or None where it is frozen; return the loss."""
         self.half.zero_grad()
         loss = weighted_loss(self.half, in_half_precision(batch), frame_weight)
         loss.backward()

@@ -17,9 +17,9 @@ SEED, BATCH_SIZE, STEPS = 28, 16, 40
 METRES = (1.0, 1.0, 0.04)
 
 
-def gradients(learner: Any, stream: list[dict[str, Tensor]], seed: int) -> list[dict[str, Any]]:
+def gradients(learner: Any, stream: list[dict[str, Tensor]], seed: int, frozen: str = "") -> list[dict[str, Any]]:
     """Loss and gradients of one trainer's `backward` on each batch in turn, without a step in between."""
-    trainer = _trainer(learner, seed)
+    trainer = _trainer(learner, seed, frozen)
     found = []
     for batch in stream:
         loss = trainer.backward(*_split(batch))
@@ -41,7 +41,7 @@ def scaling(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]
 
 
 def dtypes(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, dict[str, str]]:
-    """The dtypes of the outputs, `forward`, and of their gradients, `backward`, of each layer that ran, by name."""
+    """For each layer that ran, its `mode` and the dtypes of its outputs, `forward`, and their gradients, `backward`."""
     trainer = _trainer(learner, seed)
     ran: dict[str, dict[str, str]] = {}
     for policy in (trainer.master, trainer.half):
@@ -169,8 +169,12 @@ def _batch(seed: int) -> dict[str, Tensor]:
     return next(batches(demonstrations(2 * BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
 
 
-def _trainer(learner: Any, seed: int) -> Any:
-    return learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=seed))
+def _trainer(learner: Any, seed: int, frozen: str = "") -> Any:
+    """A trainer of a policy that was in evaluation mode, with the part of that name frozen."""
+    policy = Policy.from_base(seed=seed).eval()
+    if frozen:
+        policy.get_submodule(frozen).requires_grad_(False)
+    return learner.policy.HalfPrecisionTrainer(policy)
 
 
 def _split(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
@@ -187,9 +191,10 @@ def _weights(policy: Policy) -> dict[str, Tensor]:
 
 
 def _note_dtypes(ran: dict[str, dict[str, str]], name: str) -> Callable[..., None]:
-    def note(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+    def note(module: torch.nn.Module, _inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
             ways = ran.setdefault(name, {})
+            ways["mode"] = "training" if module.training else "evaluation"
             ways["forward"] = _name(output)
             if output.requires_grad:
                 output.register_hook(lambda gradient: ways.update(backward=_name(gradient)))

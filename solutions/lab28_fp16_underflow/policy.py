@@ -39,7 +39,7 @@ LOSS_SCALE = 2.0**24
 
 
 class HalfPrecisionTrainer:
-    """Trains `master`, a float32 policy, through a float16 copy of it, `half`."""
+    """Trains `master`, a float32 policy, through a float16 copy of it, `half`; both are in training mode."""
 
     def __init__(self, master: Policy) -> None:
         self.master = master.train()
@@ -56,7 +56,7 @@ class HalfPrecisionTrainer:
         return loss
 
     def backward(self, batch: Batch, frame_weight: Tensor) -> float:
-        """Store the gradient of this batch's loss in the master's `.grad`, float32; return the loss."""
+        """Store this batch's gradient in the master's `.grad`, float32, or None where it is frozen; return the loss."""
         self.half.zero_grad()
         loss = weighted_loss(self.half, in_half_precision(batch), frame_weight)
         (loss * LOSS_SCALE).backward()
