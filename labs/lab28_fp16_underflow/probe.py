@@ -41,10 +41,16 @@ def scaling(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]
 
 
 def dtypes(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, dict[str, str]]:
-    """For each layer that ran, its `mode` and the dtypes of its outputs, `forward`, and their gradients, `backward`."""
+    """For each layer that ran, its `mode` and the dtypes of its outputs, `forward`, and their gradients, `backward`.
+
+    For the vision tower it is the dtype of its `images`.
+    """
     trainer = _trainer(learner, seed)
     ran: dict[str, dict[str, str]] = {}
     for policy in (trainer.master, trainer.half):
+        policy.vision.register_forward_pre_hook(
+            lambda _, __, given: ran.update(vision={"images": _name(given["pixel_values"])}), with_kwargs=True
+        )
         for name, module in policy.named_modules():
             if list(module.parameters(recurse=False)):
                 module.register_forward_hook(_note_dtypes(ran, name))
