@@ -12,7 +12,7 @@ Notable choices
 - Two actions of a chunk are executed, so the target is to close if the expert closes within those two steps.
 - An arm that closes too early pushes the block over; one that closes late loses a step. So frames in which the expert
   stays open weigh one and a half times the others, which is why the squared error is written out by hand.
-- Padded steps, after the episode's end, count in neither loss.
+- Padded steps, after the episode's end, count in neither loss. The first step of a chunk is never padded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GraspHead(ActionHead):
         self.gripper = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1))
 
     def forward(self, feature: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalised motions (B, H, 2) and the gripper's command (B, 1), from the feature (B, D)."""
+        """Normalised motions (B, H, 2) and each frame's gripper command, from the feature (B, D)."""
         motion = self.motion(feature).unflatten(-1, (self.horizon, -1))  # (B, H, 2)
         command = self.gripper(feature)  # (B, 1)
         return motion, command
@@ -73,7 +73,7 @@ class GraspPolicy(Policy):
 
 
 def grasp_target(action: Tensor, action_is_pad: Tensor) -> Tensor:
-    """What the expert's gripper does within the executed steps of the chunk: +1 if it closes, else -1, (B,)."""
+    """What the expert's gripper does within the executed steps of each chunk: +1 if it closes, else -1."""
     gripper = action[..., GRIPPER].masked_fill(action_is_pad, -1.0)  # (B, H)
     return gripper[:, :EXECUTED_STEPS].amax(dim=1)
 

@@ -17,11 +17,17 @@ BATCH_SIZE = 32
 TRAINING_STEPS = 150
 
 
-def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The training loss of a fresh policy on `batch`, and the chunk the same weights predict for it."""
-    policy = learner.policy.GraspPolicy.from_base(seed=seed).eval()
+def losses(learner: Any, batch: dict[str, Tensor], seed: int, factor: float = 1.0) -> dict[str, Tensor]:
+    """The loss of a fresh policy on `batch`: in evaluation mode without gradients, and in training mode with them."""
+    policy = _policy(learner, seed, factor)
     with torch.no_grad():
-        return {"loss": policy(**batch).loss, "action": policy(**_observation(batch)).action}
+        evaluation = policy.eval()(**batch).loss
+    return {"evaluation": evaluation, "training": policy.train()(**batch).loss.detach()}
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int, factor: float) -> Tensor:
+    """The chunk that a fresh policy predicts."""
+    return _policy(learner, seed, factor).eval().predict(batch)
 
 
 def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, float]:
@@ -34,13 +40,14 @@ def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, fl
     }
 
 
-def operands(learner: Any, batch: dict[str, Tensor], seed: int) -> list[list[list[int]]]:
-    """The shapes of the two tensors in every subtraction that `policy(**batch)` does outside the towers."""
+@torch.no_grad()
+def operands(learner: Any, batch: dict[str, Tensor], seed: int) -> list[list[Any]]:
+    """The name and the two shapes of every subtraction and multiplication in `policy.loss`."""
     policy = learner.policy.GraspPolicy.from_base(seed=seed).eval()
-    feature = policy.encode(**_observation(batch)).detach()
-    with _Subtractions() as seen:
+    feature = policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})
+    with _Operands() as seen:
         policy.loss(feature, batch["action"], batch["action_is_pad"])
-    return seen.shapes
+    return seen.found
 
 
 def commands_after_overfitting(learner: Any, seed: int, steps: int) -> dict[str, Tensor]:
@@ -99,20 +106,29 @@ def _expert_commands(batch: dict[str, Tensor]) -> Tensor:
     return batch["action"][:, :2, 2].amax(dim=1)
 
 
-class _Subtractions(TorchFunctionMode):
-    """Records the operand shapes of every subtraction and of torch's own squared error."""
+def _policy(learner: Any, seed: int, factor: float) -> Any:
+    """A fresh policy with the parameters of both heads multiplied by `factor`."""
+    policy = learner.policy.GraspPolicy.from_base(seed=seed)
+    with torch.no_grad():
+        for parameter in policy.head.parameters():
+            parameter.mul_(factor)
+    return policy
+
+
+class _Operands(TorchFunctionMode):
+    """Records the operand shapes of every subtraction and multiplication, and of torch's own squared error."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.shapes: list[list[list[int]]] = []
+        self.found: list[list[Any]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in ("sub", "__sub__", "rsub", "__rsub__", "mse_loss"):
-            tensors = [value for value in args if isinstance(value, Tensor)]
-            if len(tensors) == 2:
-                self.shapes.append([list(tensor.shape) for tensor in tensors])
+        name = _OPERATIONS.get(getattr(func, "__name__", ""))
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        if name is not None and len(tensors) == 2:
+            self.found.append([name, *(list(tensor.shape) for tensor in tensors)])
         return func(*args, **(kwargs or {}))
 
 
-def _observation(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: batch[name] for name in OBSERVATION_KEYS}
+_OPERATIONS = dict.fromkeys(("sub", "subtract", "__sub__", "rsub", "__rsub__", "mse_loss"), "subtraction")
+_OPERATIONS |= dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), "multiplication")

@@ -15,7 +15,7 @@ Notable choices
   corresponds to four centimetres of finger travel.
 - Every frame has a weight for the quality of its demonstration, and the weights of all frames in the data set add up
   to one. So the loss of a batch is a share of the data set's, and batches may differ in size.
-- AdamW's epsilon is far below its default of 1e-8: it must not be larger than the gradients of such a loss.
+- AdamW's settings stay as they are. Its epsilon is below 1e-8, the default, and below the gradients of such a loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FRAMES_IN_DATA_SET = 1_000_000
 
 
 class HalfPrecisionTrainer:
-    """Trains `master`, a float32 policy, through a float16 copy of it, `half`."""
+    """Trains `master`, a float32 policy, through a float16 copy of it, `half`; both are in training mode."""
 
     def __init__(self, master: Policy) -> None:
         self.master = master.train()
@@ -54,7 +54,7 @@ class HalfPrecisionTrainer:
         return loss
 
     def backward(self, batch: Batch, frame_weight: Tensor) -> float:
-        """Store the gradient of this batch's loss in the master's `.grad`, float32; return the loss."""
+        """Store this batch's gradient in the master's `.grad`, float32, or None where it is frozen; return the loss."""
         self.half.zero_grad()
         loss = weighted_loss(self.half, in_half_precision(batch), frame_weight)
         loss.backward()
@@ -90,7 +90,7 @@ def in_half_precision(batch: Batch) -> Batch:
 
 
 def train(policy: Policy, stream: Iterable[Batch]) -> list[float]:
-    """Fine-tune `policy` in place on each batch of `stream`, with equal weights; return the losses in square metres."""
+    """Fine-tune `policy` in place, with equal weights; leave it in evaluation mode; return each batch's loss in m²."""
     trainer = HalfPrecisionTrainer(policy)
     losses = [trainer.step(batch, frame_weights(torch.ones(len(batch["state"])))) for batch in stream]
     policy.eval()

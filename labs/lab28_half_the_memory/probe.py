@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import OBSERVATION_KEYS, Policy
@@ -16,45 +17,79 @@ SEED, BATCH_SIZE, STEPS = 28, 16, 40
 METRES = (1.0, 1.0, 0.04)
 
 
-def gradients(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed: int) -> dict[str, Any]:
-    """Gradient (all parameters in one vector) and loss of one backward of the trainer, and the same in float32."""
-    trainer = learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=seed))
-    loss = trainer.backward(batch, frame_weight)
-    found = [parameter.grad for parameter in trainer.master.parameters()]
-    policy = Policy.from_base(seed=seed).train()
-    wanted = _loss(policy, batch, frame_weight)
-    wanted.backward()
-    return {
-        "gradient": _joined(found),
-        "dtypes": sorted({str(gradient.dtype) for gradient in found if gradient is not None}),
-        "in_float32": _joined(parameter.grad for parameter in policy.parameters()),
-        "loss": float(loss),
-        "loss_in_float32": float(wanted.detach()),
-    }
+def gradients(learner: Any, stream: list[dict[str, Tensor]], seed: int, frozen: str = "") -> list[dict[str, Any]]:
+    """Loss and gradients of one trainer's `backward` on each batch in turn, without a step in between."""
+    trainer = _trainer(learner, seed, frozen)
+    found = []
+    for batch in stream:
+        loss = trainer.backward(*_split(batch))
+        found.append({"loss": float(loss), "gradient": _gradients(trainer.master)})
+    return found
 
 
-def dtypes(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed: int) -> dict[str, str]:
-    """The dtype in which each linear layer of the trainer's policies ran during one backward, by name."""
-    trainer = learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=seed))
-    ran: dict[str, str] = {}
+def scaling(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """The factor on the loss before the backward pass, and the factors on float16 gradients after it."""
+    trainer = _trainer(learner, seed)
+    with _backward_calls() as calls:
+        trainer.backward(*_split(batch))
+    with _Multiplications() as seen:
+        trainer.backward(*_split(batch))
+    policy, (inputs, frame_weight) = Policy.from_base(seed=seed), _split(batch)
+    with torch.no_grad():
+        loss = float(_loss(policy, inputs, frame_weight))
+    return {"scale": float(calls[-1]) / loss, "after_backward": seen.factors}
+
+
+def dtypes(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, dict[str, str]]:
+    """For each layer that ran, its `mode` and the dtypes of its outputs, `forward`, and their gradients, `backward`.
+
+    For the vision tower it is the dtype of its `images`.
+    """
+    trainer = _trainer(learner, seed)
+    ran: dict[str, dict[str, str]] = {}
     for policy in (trainer.master, trainer.half):
+        policy.vision.register_forward_pre_hook(
+            lambda _, __, given: ran.update(vision={"images": _name(given["pixel_values"])}), with_kwargs=True
+        )
         for name, module in policy.named_modules():
-            if isinstance(module, torch.nn.Linear):
-                module.register_forward_hook(lambda _, __, out, name=name: ran.update({name: str(out.dtype)}))
-    trainer.backward(batch, frame_weight)
+            if list(module.parameters(recurse=False)):
+                module.register_forward_hook(_note_dtypes(ran, name))
+    trainer.backward(*_split(batch))
     return ran
 
 
-def one_step(learner: Any, batch: dict[str, Tensor], frame_weight: Tensor, seed: int) -> dict[str, Any]:
-    """How far one step moves the master, the learning rate, and how far the float16 copy is from the master."""
-    trainer = learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=seed))
-    before = _joined(trainer.master.parameters())
-    trainer.step(batch, frame_weight)
-    after = _joined(trainer.master.parameters())
+def steps(learner: Any, stream: list[dict[str, Tensor]], seed: int) -> list[dict[str, Any]]:
+    """For each step: the gradients with which the optimizer was called, and afterwards master and float16 policy."""
+    trainer = _trainer(learner, seed)
+    given: list[dict[str, Tensor]] = []
+    trainer.optimizer.register_step_pre_hook(lambda *_: given.append(_gradients(trainer.master)))
+    found = []
+    for batch in stream:
+        given.clear()
+        trainer.step(*_split(batch))
+        found.append({"gradients": [*given], "master": _weights(trainer.master), "half": _weights(trainer.half)})
+    return found
+
+
+def optimized(learner: Any, gradients: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
+    """The master's weights after one step of the trainer's optimizer for each set of gradients."""
+    trainer = _trainer(learner, seed)
+    rate = float(trainer.optimizer.param_groups[0]["lr"])
+    for given in gradients:
+        for name, parameter in trainer.master.named_parameters():
+            parameter.grad = given[name].clone()
+        trainer.optimizer.step()
+    return {"learning_rate": rate, "after": _weights(trainer.master)}
+
+
+def trained_on(learner: Any, stream: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
+    """What `train` returns, the policy's mode after it, and the chunk that it predicts for the first batch."""
+    policy = Policy.from_base(seed=seed)
+    losses = learner.policy.train(policy, iter(stream))
     return {
-        "moved": after - before,
-        "learning_rate": float(trainer.optimizer.param_groups[0]["lr"]),
-        "apart": float((_joined(trainer.half.parameters()) - after).norm() / after.norm()),
+        "losses": [float(loss) for loss in losses],
+        "training": policy.training,
+        "action": policy.predict(stream[0]),
     }
 
 
@@ -76,7 +111,7 @@ def trained(learner: Any, seed: int) -> dict[str, Any]:
 
 def subject(learner: Any) -> dict[str, Any]:
     """debugkit.check()'s arguments: the float16 policy, and the loss on which the trainer calls `backward`."""
-    trainer = learner.policy.HalfPrecisionTrainer(Policy.from_base(seed=0))
+    trainer = _trainer(learner, SEED)
     weight = learner.policy.frame_weights(torch.ones(BATCH_SIZE))
 
     def loss_for_backward(_half: Policy, batch: dict[str, Tensor]) -> Tensor:
@@ -140,6 +175,57 @@ def _batch(seed: int) -> dict[str, Tensor]:
     return next(batches(demonstrations(2 * BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
 
 
-def _joined(tensors: Any) -> Tensor:
-    """All tensors as one vector in float64; None is left out."""
-    return torch.cat([tensor.detach().flatten().double() for tensor in tensors if tensor is not None])
+def _trainer(learner: Any, seed: int, frozen: str = "") -> Any:
+    """A trainer of a policy that was in evaluation mode, with the part of that name frozen."""
+    policy = Policy.from_base(seed=seed).eval()
+    if frozen:
+        policy.get_submodule(frozen).requires_grad_(False)
+    return learner.policy.HalfPrecisionTrainer(policy)
+
+
+def _split(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """The batch and its frames' weights, as the trainer takes them."""
+    return {name: value for name, value in batch.items() if name != "frame_weight"}, batch["frame_weight"]
+
+
+def _gradients(policy: Policy) -> dict[str, Tensor]:
+    return {name: one.grad.clone() for name, one in policy.named_parameters() if one.grad is not None}
+
+
+def _weights(policy: Policy) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+
+
+def _note_dtypes(ran: dict[str, dict[str, str]], name: str) -> Callable[..., None]:
+    def note(module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            ways = ran.setdefault(name, {})
+            ways["mode"] = "training" if module.training else "evaluation"
+            ways["forward"] = _name(output)
+            if output.requires_grad:
+                output.register_hook(lambda gradient: ways.update(backward=_name(gradient)))
+
+    return note
+
+
+def _name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+class _Multiplications(TorchFunctionMode):
+    """The numbers by which float16 tensors without a graph are multiplied, such as gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors: list[float] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _PRODUCTS and len(args) == 2:
+            tensors = [one for one in args if isinstance(one, Tensor) and one.dtype == torch.float16]
+            numbers = [one for one in args if isinstance(one, (int, float))]
+            if len(tensors) == len(numbers) == 1 and not tensors[0].requires_grad:
+                self.factors.append(float(numbers[0]))
+        return func(*args, **(kwargs or {}))
+
+
+_PRODUCTS = {"mul", "mul_", "multiply", "multiply_", "__mul__", "__rmul__", "__imul__"}
