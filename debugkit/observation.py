@@ -43,6 +43,8 @@ class Measurement:
     requires: tuple[Part, ...] = ()
     processes: int = 1
     """How many processes must take part."""
+    declared: str | None = None
+    """The field of `Declare` that it tests: where the user has set that field, the budget is spent on it first."""
 
     def load(self) -> Any:
         """Import the Probe class or the function. Raises ImportError, AttributeError."""
@@ -60,14 +62,16 @@ def observed_by(probe: str, *, processes: int = 1) -> Callable[[AnyClass], AnyCl
     return lambda cls: _attach(cls, "probe", probe, processes=processes)
 
 
-def measured_by(function: str, *, cost: float, requires: Sequence[Part] = ()) -> Callable[[AnyClass], AnyClass]:
+def measured_by(
+    function: str, *, cost: float, requires: Sequence[Part] = (), declared: str | None = None
+) -> Callable[[AnyClass], AnyClass]:
     """Declare that the function at `function`, a `module:name`, makes the observation from a setup.
 
     check() runs it at most once, even if several rules need it. It runs inside `preserved(setup)`, so it may train,
     perturb and reseed. It raises `NotExamined("one-sentence reason")` if it does not apply to this setup. Any other
-    exception is converted to such a reason.
+    exception is converted to such a reason. `declared` is the field of `Declare` that it tests, if it tests one.
     """
-    return lambda cls: _attach(cls, "function", function, cost, tuple(requires))
+    return lambda cls: _attach(cls, "function", function, cost, tuple(requires), declared=declared)
 
 
 def provided_by(source: Source) -> Callable[[AnyClass], AnyClass]:
@@ -105,7 +109,8 @@ def _attach(
     cost: float = 0.0,
     requires: tuple[Part, ...] = (),
     processes: int = 1,
+    declared: str | None = None,
 ) -> AnyClass:
     absolute = f"{cls.__module__}{reference}" if reference.startswith(".") else reference
-    setattr(cls, _ATTRIBUTE, Measurement(cls, kind, absolute, cost, requires, processes))
+    setattr(cls, _ATTRIBUTE, Measurement(cls, kind, absolute, cost, requires, processes, declared))
     return cls

@@ -142,9 +142,12 @@ def _run_measurements(
     missing: dict[type, Unexamined],
     failure: str | None,
 ) -> None:
-    """Run each active measurement that is possible and affordable, cheapest first, and restore the setup after each."""
+    """Run each active measurement that is possible and affordable, and restore the setup after each.
+
+    Those that test what the user declared come first, then the cheapest.
+    """
     spent, began = 0.0, time.monotonic()
-    for number, one in enumerate(measurements, start=1):
+    for number, one in enumerate(sorted(measurements, key=lambda one: not _was_declared(setup, one)), start=1):
         absent = _absent(setup, one)
         if absent is not None:
             missing[one.observation] = Unexamined("", absent)
@@ -184,6 +187,10 @@ def _attempt(
             missing[kind] = Unexamined("", f"Observing it raised {one_line(error)}.", error)
         else:
             missing[kind] = Unexamined("", f"The model raised {one_line(error)} at {line.file}:{line.line}.")
+
+
+def _was_declared(setup: TrainingSetup, measurement: Measurement) -> bool:
+    return measurement.declared is not None and getattr(setup.declare, measurement.declared) is not None
 
 
 def _absent(setup: TrainingSetup, measurement: Measurement) -> str | None:

@@ -200,6 +200,13 @@ def test_what_the_budget_does_not_allow_is_left_out_by_name() -> None:
     assert "budget of 4" in why(both, "DK105")
 
 
+def test_the_budget_is_spent_first_on_what_was_declared() -> None:
+    one, other = "DK507", "DK305"  # they cost six and three
+    declared = debugkit.check(**crossed(), select=[one, other], budget=6, declare=debugkit.Declare(accumulation=2))
+    assert declared.examined == (one,)
+    assert debugkit.check(**crossed(), select=[one, other], budget=6).examined == (other,)
+
+
 def test_ignored_rules_carry_the_reason() -> None:
     report = debugkit.check(**crossed(), ignore={"DK00": "known, to be fixed next week"})
     assert not report.by_code.get("DK002")

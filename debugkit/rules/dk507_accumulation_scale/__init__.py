@@ -42,7 +42,7 @@ from debugkit.rule import Context, rule
 from debugkit.rule_text import amounts_apart
 
 
-@measured_by(".measure:split_the_batch", cost=6, requires=("batch",))
+@measured_by(".measure:split_the_batch", cost=6, requires=("batch",), declared="accumulation")
 @dataclass(frozen=True, slots=True)
 class AccumulatedGradient:
     """The gradient of the whole batch and the accumulated gradient, compared over all trainable parameters."""
