@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 SUFFIX = ".diff"
-KEYS = ("refused_by", "near_miss", "why")
+KEYS = ("refused_by", "named", "near_miss", "why")
 Base = Literal["starter", "solution"]
 
 _HEADER = re.compile(r"(\w+):\s*(.*?)\s*")

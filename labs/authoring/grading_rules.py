@@ -95,7 +95,7 @@ def margins(solution: Graded) -> dict[str, float | None]:
 
 
 def judge_wrong(wrong: Variant, graded: Graded, declared: Declared) -> Iterator[Violation]:
-    """A wrong fix is refused by the check its header names, and gets its own name, or none if it has no recogniser."""
+    """A wrong fix is refused by the check its header names, and gets its own name, or that of the one it spells otherwise, or none."""
     for grade in graded.grades:
         refusing = {check.id for check in grade.failed_checks}
         if wrong.refused_by not in refusing:
@@ -105,7 +105,7 @@ def judge_wrong(wrong: Variant, graded: Graded, declared: Declared) -> Iterator[
                 f"{graded.name} is not refused by {wrong.refused_by} with seed {grade.seed}, but by {by}",
             )
     known = {recogniser.name for recogniser in declared.wrong_fixes}
-    expected = wrong.name if wrong.name in known else None
+    expected = wrong.name if wrong.name in known else wrong.named
     for grade in graded.grades:
         found = declared.recognise(grade.evidence or {})
         name = None if found is None else found[0].name

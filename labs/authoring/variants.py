@@ -31,6 +31,11 @@ class Variant:
         return self.edit.header.get("refused_by") or None
 
     @property
+    def named(self) -> str | None:
+        """The wrong fix of which this one is another spelling, and whose name it must get."""
+        return self.edit.header.get("named") or None
+
+    @property
     def near_miss(self) -> str | None:
         """The wrong fix that this one resembles and whose name it must not get."""
         return self.edit.header.get("near_miss") or None

@@ -71,7 +71,7 @@ REFUSED = {
     "empty block": ("@@\n", "line 4: the block has no line to find"),
     "no @@": (
         "-    return y\n",
-        "line 4: expected one of `refused_by: …`, `near_miss: …`, `why: …`, then `--- starter/FILE`",
+        "line 4: expected one of `refused_by: …`, `named: …`, `near_miss: …`, `why: …`, then `---rter/FILE`",
     ),
     "a file twice": ("@@\n-    return y\n--- starter/policy.py\n@@\n-    return -y\n", "policy.py is edited twice"),
     "two bases": ("@@\n-    return y\n--- solution/b.py\n@@\n-x\n", "of the starter and of the solution"),

@@ -73,6 +73,13 @@ def test_a_wrong_fix_without_a_recogniser_gets_no_name() -> None:
     assert broken(rules.judge_wrong(other, graded("test_equal", clamped=True), DECLARED)) == ["recognised"]
 
 
+def test_another_spelling_of_a_wrong_fix_gets_its_name() -> None:
+    header = {"refused_by": "test_equal", "named": "clamp"}
+    squash = Variant("squash", "wrong_fixes/squash.diff", True, Edit(header, "starter", {}))
+    assert broken(rules.judge_wrong(squash, graded("test_equal", clamped=True), DECLARED)) == []
+    assert broken(rules.judge_wrong(squash, graded("test_equal"), DECLARED)) == ["recognised"]
+
+
 def test_a_recogniser_needs_a_near_miss() -> None:
     def near(name: str, of: str) -> Variant:
         header = {"refused_by": "test_equal", "near_miss": of}
