@@ -95,7 +95,7 @@ def margins(solution: Graded) -> dict[str, float | None]:
 
 
 def judge_wrong(wrong: Variant, graded: Graded, declared: Declared) -> Iterator[Violation]:
-    """A wrong fix is refused by the check its header names, and gets its own name, or that of the one it spells otherwise, or none."""
+    """A wrong fix is refused by the check its header names, and gets its own name, its header's, or none."""
     for grade in graded.grades:
         refusing = {check.id for check in grade.failed_checks}
         if wrong.refused_by not in refusing:

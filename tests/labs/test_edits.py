@@ -69,10 +69,7 @@ REFUSED = {
     "no mark": ("@@\n-    return y\nreturn 0\n", "line 6: a line of a block begins with a space, - or +"),
     "no block": ("", "clamp.diff changes nothing"),
     "empty block": ("@@\n", "line 4: the block has no line to find"),
-    "no @@": (
-        "-    return y\n",
-        "line 4: expected one of `refused_by: …`, `named: …`, `near_miss: …`, `why: …`, then `---rter/FILE`",
-    ),
+    "no @@": ("-    return y\n", "line 4: expected one of `refused_by: …`, `named: …`, `near_miss: …`, `why: …`, then"),
     "a file twice": ("@@\n-    return y\n--- starter/policy.py\n@@\n-    return -y\n", "policy.py is edited twice"),
     "two bases": ("@@\n-    return y\n--- solution/b.py\n@@\n-x\n", "of the starter and of the solution"),
 }
