@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from child_processes import HANG_S
 from labs.authoring import plan as planning
 from labs.authoring import verified, verify_many
 from labs.authoring import verify as verification
@@ -196,6 +198,9 @@ def test_no_worker_is_left_where_the_reader_stops_early(two_labs: list[Lab]) -> 
     results = verify_many.run_tasks(tasks, full=False, jobs=2)
     assert next(results)["ok"]
     results.close()
+    deadline = time.monotonic() + HANG_S  # a process that has ended may take a moment to be reaped
+    while multiprocessing.active_children() and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert multiprocessing.active_children() == []
 
 
