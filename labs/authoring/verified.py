@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from debugkit.rule_text import listed
 from labs.authoring.content_hash import Content, content_of
 from labs.grading.catalog import Lab
 from labs.learner.atomic_file import write_atomically
@@ -90,12 +91,8 @@ def why_stale(lab: Lab) -> Stale | None:
     changed = tuple(part for part in PARTS if getattr(result.content, part) != getattr(now, part))
     if not changed:
         return None
-    return Stale(changed, f"{_listed([PARTS[part] for part in changed])} changed since {result.date}")
+    return Stale(changed, f"{listed([PARTS[part] for part in changed])} changed since {result.date}")
 
 
 class _AnySchema(msgspec.Struct):
     schema: int
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

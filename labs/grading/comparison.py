@@ -6,14 +6,14 @@ Works on the recorded values and on the message of `expect`, whose forms it know
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from debugkit.rule_text import NAMES, quoted
 from labs.grading.submission_text import shorten
 
 _LONGEST_VALUE = 300
-_MOST_NAMED = 3
 _TENSOR = ["shape", "dtype", "first_values"]
 """The keys of a tensor, as `grades.plain` summarises it."""
 _CUT = "…"
@@ -116,9 +116,9 @@ def _names(measured: Any, expected: Any) -> tuple[str, str] | None:
     extra = [name for name in measured if name not in expected]
     missing = [name for name in expected if name not in measured]
     if not expected and extra:
-        return _listed(extra), "none"
-    parts = [f"missing: {_listed(missing)}"] if missing else []
-    parts += [f"not expected: {_listed(extra)}"] if extra else []
+        return quoted(extra), "none"
+    parts = [f"missing: {quoted(missing)}"] if missing else []
+    parts += [f"not expected: {quoted(extra)}"] if extra else []
     return ("; ".join(parts), f"{len(expected)} names") if parts else None
 
 
@@ -133,7 +133,7 @@ def _entries(measured: Any, expected: Any) -> tuple[str, str] | None:
     differing = [name for name in measured if measured[name] != expected[name]]
     if not differing:
         return None
-    shown = differing[:_MOST_NAMED]
+    shown = differing[:NAMES]
     rest = f" and {len(differing) - len(shown)} more" if len(differing) > len(shown) else ""
     texts = [_told_apart(measured[name], expected[name]) for name in shown]
     seen, wanted = (
@@ -143,21 +143,14 @@ def _entries(measured: Any, expected: Any) -> tuple[str, str] | None:
 
 
 def _is_table(value: Any) -> bool:
-    flat = isinstance(value, dict) and len(value) > _MOST_NAMED and _CUT not in value
+    flat = isinstance(value, dict) and len(value) > NAMES and _CUT not in value
     return flat and not any(isinstance(item, list | dict) for item in value.values())
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [f"`{name}`" for name in names[:_MOST_NAMED]]
-    if len(names) > len(shown):
-        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _is_array(value: Any) -> bool:
     """Whether it holds many numbers, which are hard to read: the message names the first that differs."""
     if isinstance(value, dict):
-        return list(value) == _TENSOR or len(value) > 2 * _MOST_NAMED or any(map(_is_array, value.values()))
+        return list(value) == _TENSOR or len(value) > 2 * NAMES or any(map(_is_array, value.values()))
     return isinstance(value, list) and (len(value) > 4 or any(isinstance(item, list | dict) for item in value))
 
 
