@@ -93,3 +93,14 @@ def test_the_citation_is_of_this_project(field: str, value: str) -> None:
     assert {"authors", "message"} <= set(citation)
     assert f"site_url: {citation['url']}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert citation["repository-code"] in SECURITY
+
+
+def test_the_top_level_holds_nothing_that_strayed_in() -> None:
+    """A downloaded wheel was committed once beside pyproject.toml."""
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split()}
+    entries = [path for path in ROOT.iterdir() if not path.name.startswith(".") and path.suffix != ".egg-info"]
+    folders = {path.name for path in entries if path.is_dir()}
+    files = {path.name for path in entries if path.is_file()}
+    configuration = {"pyproject.toml", "constraints.txt", "mkdocs.yml", "CITATION.cff", "LICENSE"}
+    assert folders - ignored == {"debugkit", "docs", "labs", "solutions", "tests"}
+    assert files - configuration == {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
