@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
+from debugkit.held_values import attributes_of, cells_of, held_values
+from debugkit.loader_samples import generator_state, put_generator_back
 from debugkit.randomness import same_randomness
 from debugkit.setup import TrainingSetup
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
+_MOST_HELD = 2**16
+"""Entries of a list, or elements of a tensor, that are copied if a loss function holds it: a data set is not."""
 
 
 @contextlib.contextmanager
@@ -22,13 +27,15 @@ def preserved(setup: TrainingSetup) -> Iterator[None]:
     """Run any code on the setup inside the block. On exit, also after an exception, the setup is restored bit for bit.
 
     Restored: parameters, buffers, `.grad`, `requires_grad`, train/eval flags, modules' plain attributes and hooks,
-    optimizer state and parameter groups, and the random state of Python, NumPy and torch on every device. Gradients are
-    None inside the block. The cost is one copy of the parameters, the buffers and the optimizer state.
+    optimizer state and parameter groups, what the loss function holds, and the random state of Python, NumPy and torch
+    on every device. Gradients are None inside the block. The cost is one copy of the parameters, the buffers and the
+    optimizer state.
     """
     undo: list[Undo] = [
-        *_tensors(setup.model),
+        *_tensors((*setup.model.parameters(), *setup.model.buffers())),
         *(_module(module) for module in setup.model.modules()),
         *(_optimizer(optimizer) for optimizer in setup.optimizers),
+        *_held_by_the_loss(setup),
     ]
     try:
         with same_randomness():
@@ -38,9 +45,46 @@ def preserved(setup: TrainingSetup) -> Iterator[None]:
             step()
 
 
-def _tensors(model: nn.Module) -> Iterator[Undo]:
+@contextlib.contextmanager
+def same_start(setup: TrainingSetup) -> Iterator[None]:
+    """Restore on exit what a forward pass changes, so that the next pass of an experiment starts from the same state.
+
+    Restored: buffers, modules' plain attributes, and what the loss function holds: counters, queues, random generators,
+    buffers of its modules. Parameters and the global random states are left to `preserved` and `same_randomness`.
+    """
+    undo: list[Undo] = [
+        *_tensors(setup.model.buffers()),
+        *(_module(module) for module in setup.model.modules()),
+        *_held_by_the_loss(setup),
+    ]
+    try:
+        yield
+    finally:
+        for step in undo:
+            step()
+
+
+def _held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
+    """The values in closures and globals of the loss function that a pass can change in place or assign."""
+    for cell in cells_of(setup.loss_fn):
+        with contextlib.suppress(ValueError):  # a cell without a value yet
+            yield functools.partial(setattr, cell, "cell_contents", cell.cell_contents)
+    own = set(setup.model.modules())
+    for _, value in held_values(setup.loss_fn):
+        if isinstance(value, nn.Module):
+            others = [module for module in value.modules() if module not in own]
+            yield from _tensors(buffer for module in others for buffer in module.buffers(recurse=False))
+            yield from map(_module, others)
+        elif (undo := _contents(value, most=_MOST_HELD)) is not None:
+            yield undo
+        elif inside := attributes_of(value):
+            yield functools.partial(vars(value).update, inside)
+            yield from (undo for item in inside.values() if (undo := _contents(item, most=_MOST_HELD)) is not None)
+
+
+def _tensors(tensors: Iterable[torch.Tensor]) -> Iterator[Undo]:
     """The values of parameters and buffers, and each parameter's gradient and `requires_grad`."""
-    for tensor in {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values():
+    for tensor in {id(tensor): tensor for tensor in tensors}.values():
         yield _tensor(tensor)
 
 
@@ -82,14 +126,20 @@ def _module(module: nn.Module) -> Undo:
     return undo
 
 
-def _contents(value: Any) -> Undo | None:
-    """How to restore an attribute: dicts (including hooks), lists, deques, sets, plain tensors, generators."""
+def _contents(value: Any, most: int | None = None) -> Undo | None:
+    """How to restore an attribute: dicts (including hooks), lists, deques, sets, plain tensors, random generators.
+
+    With `most`, the tensors in a list of more entries, and tensors of more elements, are taken not to change in place.
+    """
     if isinstance(value, dict):
         items = dict(value)
         return lambda: None if _same(value, items) else _refill(value, value.update, items)
     if isinstance(value, list | deque):
         kept = list(value)
-        inside = [put_back for item in kept if (put_back := _contents(item)) is not None]  # e.g. averaged weights
+        small = most is None or len(kept) <= most
+        inside = [
+            back for item in kept if small and (back := _contents(item, most)) is not None
+        ]  # e.g. averaged weights
 
         def refill() -> None:
             _refill(value, value.extend, kept)
@@ -100,10 +150,11 @@ def _contents(value: Any) -> Undo | None:
     if isinstance(value, set):
         members = set(value)
         return lambda: _refill(value, value.update, members)
-    if isinstance(value, torch.Generator):
-        state = value.get_state()
-        return lambda: _ignore_result(value.set_state(state))
+    if (state := generator_state(value)) is not None:
+        return lambda: put_generator_back(value, state)
     if type(value) is torch.Tensor and not value.requires_grad and not _has_no_storage(value):
+        if most is not None and value.numel() > most:
+            return None
         copy = value.clone()
         return lambda: _ignore_result(value.copy_(copy))
     return None

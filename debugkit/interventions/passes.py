@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
+from debugkit.preserve_state import same_start
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import every_call
 from debugkit.setup import TrainingSetup
@@ -17,6 +18,8 @@ from debugkit.structure import clone_tensors, map_tensors, tensors_in
 
 RELATIVE_FLOOR = 1e-5
 """Healthy padding and batching move a float32 output by about 1.5e-7 of its size (measured)."""
+QUIET = 1e-3
+"""Above this difference of two equal passes, the absence of a change is no evidence."""
 _SEED = 0
 _FLOORS: weakref.WeakKeyDictionary[TrainingSetup, tuple[Pass, float]] = weakref.WeakKeyDictionary()
 
@@ -45,11 +48,11 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
             kept.update((path, tensor.detach().clone()) for path, tensor in tensors_in(output) if tensor.ndim > 0)
 
     setup.model.eval()
-    with every_call(keep), torch.no_grad(), same_randomness(_SEED):
+    with same_start(setup), every_call(keep), torch.no_grad(), same_randomness(_SEED):
         loss = setup.loss(clone_tensors(batch)).detach().clone()
         drawn = torch.get_rng_state().numpy().tobytes()
     if not kept and output_needed:
-        with torch.no_grad(), same_randomness(_SEED):
+        with same_start(setup), torch.no_grad(), same_randomness(_SEED):
             kept.update(_predicted(setup, clone_tensors(batch)))
     return Pass(kept, loss, drawn)
 
@@ -72,18 +75,45 @@ def floor(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = True
     """
     if batch is not None:
         first, second = (evaluate(setup, batch, output_needed=output_needed) for _ in range(2))
-        return first, floor_between(setup, first, second)
+        return first, _floor(setup, _noise(first, second))
+    first, noise = _shared(setup, output_needed)
+    return first, _floor(setup, noise)
+
+
+def quiet_floor(setup: TrainingSetup) -> tuple[Pass, float]:
+    """`floor()` for a measurement whose result may be that nothing changed.
+
+    Raises NotExamined if two equal passes differ by more than 1e-3: a small change would not be seen among the noise.
+    """
+    first, noise = _shared(setup, output_needed=False)
+    require_quiet(noise)
+    return first, _floor(setup, noise)
+
+
+def require_quiet(noise: float) -> None:
+    """Raise NotExamined if two equal passes differ by more than 1e-3 of their size."""
+    if not noise <= QUIET:
+        raise NotExamined(
+            f"Two equal passes differ by {noise:.1g} of their size, which would hide the effect of a change."
+        )
+
+
+def _shared(setup: TrainingSetup, output_needed: bool) -> tuple[Pass, float]:
+    """The first of two equal passes over the setup's own batch, and the difference between them."""
     known = _FLOORS.get(setup)
     if known is None or (output_needed and not known[0].outputs):
         first, second = (evaluate(setup, output_needed=output_needed) for _ in range(2))
-        known = _FLOORS[setup] = first, floor_between(setup, first, second)
+        known = _FLOORS[setup] = first, _noise(first, second)
     return known
 
 
-def floor_between(setup: TrainingSetup, first: Pass, second: Pass) -> float:
-    """The noise floor of two identical passes that have already run."""
-    noise = max((distance(tensor, second.outputs[path]) for path, tensor in first.outputs.items()), default=0.0)
-    noise = max(noise, distance(first.loss, second.loss))
+def _noise(first: Pass, second: Pass) -> float:
+    """The largest relative difference of two passes."""
+    moves = [distance(tensor, second.outputs[path]) for path, tensor in first.outputs.items() if path in second.outputs]
+    return max([*moves, distance(first.loss, second.loss)])
+
+
+def _floor(setup: TrainingSetup, noise: float) -> float:
     return max(10 * noise, minimal_floor(setup.model))
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from debugkit.preserve_state import preserved
+from debugkit.preserve_state import preserved, same_start
 from debugkit.randomness import same_randomness
 from debugkit.setup import TrainingSetup
 from debugkit.structure import map_tensors, tensors_in
@@ -229,3 +229,29 @@ def test_passes_with_one_seed_draw_alike_and_cost_the_caller_no_draw() -> None:
     assert first[0].equal(second[0])
     assert first[1:] == second[1:]
     assert torch.rand(3).equal(expected)
+
+
+def test_what_the_loss_function_holds_is_put_back() -> None:
+    generator, numbers, seen = torch.Generator().manual_seed(1), np.random.default_rng(2), {"steps": 0}
+    replay, critic, count = [torch.zeros(2)], nn.BatchNorm1d(4), 0
+
+    def weight() -> float:
+        seen["steps"] += 1
+        return float(numbers.random())
+
+    def loss_fn(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        replay[0] += 1
+        replay.append(torch.rand(2, generator=generator))
+        return model(critic(batch).detach()).square().mean() * weight() * count
+
+    setup = TrainingSetup.of(Policy(), torch.randn(5, 4), loss_fn)
+    for restored in (preserved, same_start):
+        with restored(setup), same_randomness(0):
+            first = setup.loss().item()
+        with restored(setup), same_randomness(0):
+            assert setup.loss().item() == first
+    assert (count, seen, len(replay), float(replay[0].sum())) == (0, {"steps": 0}, 1, 0.0)
+    assert int(critic.num_batches_tracked) == 0
+    assert generator.get_state().equal(torch.Generator().manual_seed(1).get_state())

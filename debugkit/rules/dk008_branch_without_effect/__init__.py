@@ -23,6 +23,7 @@ Follow the module's output through `forward()` to where it is lost: a condition,
 - Experts to which this batch gives no weight.
 - Modules that are called to fill a cache, such as the last layers of a prefix.
 - Metrics.
+- Steps of which two equal passes differ by more than 1e-3 of their size.
 - The parts of a module that runs under `no_grad`: they are not tried individually.
 
 A part whose output the enclosing module returns and no other code uses (the pooler of a vision tower) is usually unused

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.passes import distance, minimal_floor
+from debugkit.interventions.passes import distance, minimal_floor, require_quiet
 from debugkit.interventions.zero_gates import open_gates
 from debugkit.measurements.autograd_graph.measure import walk
+from debugkit.preserve_state import same_start
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import ModuleCalls, every_call
 from debugkit.rules.dk008_branch_without_effect import BranchEffect, BranchEffects
@@ -36,6 +37,7 @@ def perturb_branches(setup: TrainingSetup) -> BranchEffects:
         return BranchEffects(len(calls.called), (), minimal_floor(setup.model))
     returned = _returned_by(setup, candidates)
     noise = _moved(before, _results(setup))
+    require_quiet(noise)
     floor = max(10 * noise, minimal_floor(setup.model))
     idle = [path for path in _idle(setup, candidates, before, floor) if not calls.has_effective_parts(path)]
     moved = _moved(before, _results(setup, idle)) if idle else 0.0
@@ -134,7 +136,7 @@ def _results(setup: TrainingSetup, perturbed: Iterable[str] = (), seed: int = 0)
         return map_tensors(output, lambda _, tensor: _noisy(tensor, generator))
 
     modules = [(path, setup.model.get_submodule(path)) for path in seeds]
-    with ModuleCalls(modules, after=replace), every_call(keep), same_randomness(seed):
+    with same_start(setup), ModuleCalls(modules, after=replace), every_call(keep), same_randomness(seed):
         kept["loss of the step"] = setup.loss()
     return kept
 

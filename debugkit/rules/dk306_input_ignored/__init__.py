@@ -22,6 +22,8 @@ no longer changes.
 - Inputs with equal rows, and batches of one.
 - Inputs behind a zero-initialised layer, gate or LoRA matrix, and a camera that its mask switches off.
 - Batch entries that are no modality: indices, time stamps, masks, targets.
+- Steps of which two equal passes differ by more than 1e-3 of their size: a small effect would not be seen. What the
+  loss function holds (counters, queues, random generators) is the same in both passes.
 
 Without a declaration, modalities are recognised by name and the finding is a `warning`. With
 `Declare(modalities=("pixel_values", "input_ids"))` it is an `error`. In a 16-bit model it is `info`, because rounding

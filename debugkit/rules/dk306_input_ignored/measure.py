@@ -6,7 +6,7 @@ import torch
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import modalities
-from debugkit.interventions.passes import Pass, distance, evaluate, floor
+from debugkit.interventions.passes import Pass, distance, evaluate, quiet_floor
 from debugkit.interventions.zero_gates import open_gates
 from debugkit.rules.dk306_input_ignored import ModalityEffect, ModalityEffects
 from debugkit.setup import TrainingSetup
@@ -32,7 +32,7 @@ def shuffle_a_modality(setup: TrainingSetup) -> ModalityEffects:
     tried = [name for name in chosen if name not in equal][: None if setup.declare.modalities else MOST]
     if not tried:
         raise NotExamined("All samples of the batch have the same inputs, so exchanging them changes nothing.")
-    before, threshold = floor(setup, output_needed=False)
+    before, threshold = quiet_floor(setup)
     if not bool(before.loss.isfinite().all()):
         raise NotExamined("The loss is not finite, so no change of it can be measured: fix that first.")
     effects = []

@@ -11,6 +11,7 @@ from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import is_index, target, within
 from debugkit.interventions.inference_path import act
 from debugkit.interventions.passes import distance, minimal_floor
+from debugkit.preserve_state import same_start
 from debugkit.rules.dk404_privileged_input import PrivilegedInput, PrivilegedInputs
 from debugkit.setup import TrainingSetup
 from debugkit.structure import map_tensors, tensors_in
@@ -26,11 +27,16 @@ def change_what_the_robot_lacks(setup: TrainingSetup) -> PrivilegedInputs:
         raise NotExamined(
             "The batch has neither a target action nor a declared future: Declare(target=…, future=(…,))."
         )
-    before, again = (act(setup, setup.fresh_batch()) for _ in range(2))
+
+    def run(batch: Any) -> dict[str, torch.Tensor]:
+        with same_start(setup):
+            return act(setup, batch)
+
+    before, again = (run(setup.fresh_batch()) for _ in range(2))
     noise = max(distance(tensor, again[path]) for path, tensor in before.items() if path in again)
     tried = []
     for path, reason, part in entries:
-        after = act(setup, _changed(setup, path, part))
+        after = run(_changed(setup, path, part))
         moves = {name: distance(tensor, after[name]) for name, tensor in before.items() if name in after}
         output, moved = max(moves.items(), key=lambda move: move[1])
         tried.append(

@@ -163,3 +163,24 @@ def last_state_of_a_recurrent_layer():
             return {"loss": self.head(self.rnn(x)[1][0][-1]).square().mean()}
 
     return {"model": Recurrent(), "batch": {"x": torch.randn(5, 3, 4)}}
+
+
+def branch_below_the_noise_of_the_step():
+    """The branch is read through `argmin` alone, and the step draws from a generator that is seeded anew each time."""
+
+    class Quantised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.chooser, self.body = nn.Linear(6, 3), nn.Linear(6, 3)
+
+        def forward(self, x):
+            fresh = torch.Generator()
+            fresh.seed()
+            noisy = x + torch.randn(x.shape, generator=fresh)
+            return {"loss": self.body(noisy).gather(1, self.chooser(x).argmin(1, keepdim=True)).square().mean()}
+
+    return {
+        "model": Quantised(),
+        "batch": {"x": torch.randn(4, 6)},
+        "expect": {"not_examined": "Two equal passes differ"},
+    }

@@ -65,3 +65,25 @@ def neither_is_read():
             return state
 
     return {"model": Memoryless(), "batch": _batch(), "expect": {"count": 2}}
+
+
+def image_is_not_used_and_the_loss_holds_a_generator_and_a_step_counter():
+    """Each pass would get other noise and another weight, if what the loss holds were not put back between passes."""
+
+    class Blind(Policy):
+        def fuse(self, image, text, state):
+            return text + state
+
+    generator, seen = torch.Generator().manual_seed(1), {"steps": 0}
+
+    def loss_fn(model, batch):
+        seen["steps"] += 1
+        noise = torch.randn(batch["action"].shape, generator=generator)
+        return model(**{**batch, "action": batch["action"] + noise})["loss"] * seen["steps"]
+
+    return {
+        "model": Blind(),
+        "batch": _batch(),
+        "loss_fn": loss_fn,
+        "expect": {"severity": "warning", "message": "`pixel_values` is ignored"},
+    }

@@ -119,3 +119,20 @@ def modality_that_is_not_there():
         "declare": debugkit.Declare(modalities=("wrist_camera",)),
         "expect": {"not_examined": "no entry 'wrist_camera'"},
     }
+
+
+def noise_from_a_generator_that_is_seeded_anew():
+    """Two equal passes differ more than the image moves the loss, so nothing can be said of the image."""
+
+    def loss_fn(model, batch):
+        fresh = torch.Generator()
+        fresh.seed()
+        noise = torch.randn(batch["action"].shape, generator=fresh)
+        return model(**{**batch, "action": batch["action"] + 10 * noise})["loss"]
+
+    return {
+        "model": Policy(),
+        "batch": _batch(),
+        "loss_fn": loss_fn,
+        "expect": {"not_examined": "Two equal passes differ"},
+    }
