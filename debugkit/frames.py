@@ -31,6 +31,11 @@ def is_users(filename: str) -> bool:
     return not filename.startswith(_STDLIB)
 
 
+def is_own(filename: str) -> bool:
+    """Whether a file belongs to the examined program and is not an installed package."""
+    return is_users(filename) and not {"site-packages", "dist-packages"} & set(filename.split("/"))
+
+
 def user_line(frame: FrameType | None = None) -> SourceLine | None:
     """The innermost line of the user's program on the current stack or the stack of `frame`; None if there is none."""
     current: FrameType | None = frame or sys._getframe(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from debugkit.finding import SourceLine
+from debugkit.finding import Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.plain_data import PlainData, show_line
 
@@ -16,7 +16,8 @@ class StrayTensor(PlainData):
 
     `created` is the line that created it. `attribute` is its dotted path if a module holds it (neither as parameter nor
     as buffer, so `.to()` does not move it). `variable` is the name of a global or closure variable. At most one of
-    `attribute` and `variable` is set. All three are None if the tensor comes from elsewhere.
+    `attribute` and `variable` is set. All three are None if the tensor comes from elsewhere. `trains` is True for an
+    `nn.Parameter`.
     """
 
     phase: Literal["forward", "backward"]
@@ -29,6 +30,7 @@ class StrayTensor(PlainData):
     shape: tuple[int, ...]
     dtype: str
     message: str
+    trains: bool = False
 
     def __str__(self) -> str:
         kind = f"{self.dtype} {self.shape}"
@@ -49,7 +51,9 @@ class SecondDevice(PlainData):
     """The result of `simulate_device`; `ok` if forward and backward ran on the device and no tensor was elsewhere.
 
     A stray tensor is moved when it is found and the run continues, so that each one is named. `not_examined` says, in
-    one sentence, why the run ended early; what was found until then counts.
+    one sentence, why the run ended early; what was found until then counts. `real` is True if the device exists on this
+    machine, `declared` if the caller named it. `placed` is the first line of the program that says on which device a
+    tensor is made or moved (`device=`, `.to(device)`), in the step.
     """
 
     device: str
@@ -57,6 +61,23 @@ class SecondDevice(PlainData):
     forward: bool
     backward: bool
     not_examined: str | None = None
+    real: bool = False
+    declared: bool = False
+    placed: SourceLine | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the step will run on such a device: it exists, or the caller named it."""
+        return self.real or self.declared
+
+    @property
+    def severity(self) -> Severity:
+        """That of a tensor which the program leaves behind.
+
+        On a simulated device it is certain that the step would fail, but not that the program is meant to run there. It
+        is a warning if the program says elsewhere in the step where its tensors go.
+        """
+        return Severity.ERROR if self.certain else Severity.WARNING if self.placed else Severity.INFO
 
     @property
     def ok(self) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from debugkit._torch_private import fake_tensor_type
+from debugkit._torch_private import buffers_of, fake_tensor_type, parameters_of
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import one_line, raising_line
+from debugkit.held_values import held_modules
 from debugkit.interventions.losses import losses_of
 from debugkit.measurements.second_device import SecondDevice, StrayTensor
 from debugkit.measurements.second_device.disposable_child import ChildFailed, in_child
@@ -29,10 +32,10 @@ _SECONDS = 120.0
 
 def move_to_second_device(setup: TrainingSetup) -> SecondDevice:
     """Run forward and backward on the accelerator if there is one, otherwise on the simulated device."""
-    device = setup.device or (torch.device("cuda") if torch.cuda.is_available() else None)
-    if device is not None and device.type == "cuda":
+    device = setup.device or torch.device("cuda")
+    if device.type == "cuda" and torch.cuda.is_available():
         return _on_a_real_device(setup, device)
-    return _on_the_pretended_device(setup)
+    return dataclasses.replace(_on_the_pretended_device(setup), declared=setup.device is not None)
 
 
 def _on_the_pretended_device(setup: TrainingSetup) -> SecondDevice:
@@ -46,7 +49,8 @@ def _on_the_pretended_device(setup: TrainingSetup) -> SecondDevice:
     except ChildFailed as why:
         return SecondDevice("pretended", (), forward=False, backward=False, not_examined=str(why))
     strays = tuple(_stray(**stray) for stray in answer.pop("strays"))
-    return SecondDevice(**answer, strays=strays)
+    placed = answer.pop("placed")
+    return SecondDevice(**answer, strays=strays, placed=placed and SourceLine(**placed))
 
 
 def _values_read_on_the_cpu(setup: TrainingSetup) -> deque[tuple[str, Any]]:
@@ -69,6 +73,8 @@ def _pretend(setup: TrainingSetup, read: deque[tuple[str, Any]]) -> SecondDevice
     pretended = PretendedDevice(read)
     strays = StrayTensorMode(pretended.device, pretended.call)
     pretended.move(setup.model, strays.set_attribute)
+    for name, module in others_held_by_the_loss(setup).items():
+        pretended.move(module, lambda tensor, path, name=name: strays.set_attribute(tensor, f"{name}.{path}"))  # type: ignore[misc]
     nn.Module.to = lambda self, *_args, **_kwargs: self  # type: ignore[method-assign]
     moved = dataclasses.replace(setup, batch=None)
     batch = pretended.batch(setup.fresh_batch())
@@ -83,12 +89,40 @@ def _on_a_real_device(setup: TrainingSetup, device: torch.device) -> SecondDevic
         model = copy.deepcopy(setup.model).to(device)
         moved = dataclasses.replace(setup, model=model, optimizers=())
         batch = map_tensors(setup.fresh_batch(), lambda _, tensor: tensor.to(device))
-        with StrayTensorMode(device) as strays:
+        with _moved_for_a_while(others_held_by_the_loss(setup).values(), device), StrayTensorMode(device) as strays:
             for path, module in model.named_modules():
                 for name, value in vars(module).items():
                     if isinstance(value, torch.Tensor) and value.device.type != device.type:
                         strays.set_attribute(value, f"{path}.{name}".lstrip("."))
-            return _run(moved, batch, strays, str(device))
+            return dataclasses.replace(_run(moved, batch, strays, str(device)), real=True)
+
+
+def others_held_by_the_loss(setup: TrainingSetup) -> dict[str, nn.Module]:
+    """The modules that the loss function holds beside the model (a teacher, a criterion), which a program moves too."""
+    own = set(setup.model.modules())
+    held = {name: module for name, module in held_modules(setup.loss_fn).items() if module not in own}
+    parts = {id(part) for module in held.values() for part in module.modules() if part is not module}
+    return {
+        name: module for name, module in held.items() if id(module) not in parts and not own & set(module.modules())
+    }
+
+
+@contextlib.contextmanager
+def _moved_for_a_while(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
+    """Parameters and buffers on the device inside the block, and the originals after it."""
+    tables = [table for m in modules for part in m.modules() for table in (parameters_of(part), buffers_of(part))]
+    originals = [dict(table) for table in tables]
+    try:
+        for table in tables:
+            for name, tensor in list(table.items()):
+                if isinstance(tensor, nn.Parameter):
+                    table[name] = nn.Parameter(tensor.detach().to(device), tensor.requires_grad)
+                elif tensor is not None:
+                    table[name] = tensor.detach().to(device)
+        yield
+    finally:
+        for table, original in zip(tables, originals, strict=True):
+            table.update(original)
 
 
 def _run(setup: TrainingSetup, batch: Any, strays: StrayTensorMode, device: str) -> SecondDevice:
@@ -105,7 +139,7 @@ def _run(setup: TrainingSetup, batch: Any, strays: StrayTensorMode, device: str)
             done["backward"] = True
     except Exception as error:
         why = _why(error, strays)
-    return SecondDevice(device, tuple(strays.strays), done["forward"], done["backward"], why)
+    return SecondDevice(device, tuple(strays.strays), done["forward"], done["backward"], why, placed=strays.placed)
 
 
 def _why(error: Exception, strays: StrayTensorMode) -> str:

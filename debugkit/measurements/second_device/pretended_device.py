@@ -23,6 +23,8 @@ from debugkit._torch_private import (
     parameters_of,
     register_python_device,
 )
+from debugkit.interventions.own_moves import moved_by_apply
+from debugkit.measurements.second_device.stray_tensors import named_device
 from debugkit.structure import map_tensors, tensors_in
 
 NAME = "gpu"
@@ -64,10 +66,12 @@ class PretendedDevice:
         self.device = torch.device(NAME, 0)
         self.mode = fake_tensor_mode(allow_non_fake_inputs=True)
         self._read = read
+        self._moves_itself: frozenset[int] = frozenset()
 
     def move(self, model: nn.Module, origin: Callable[[Tensor, str], None]) -> None:
         """Move parameters and buffers. Other tensors stay, as with `.to()`, and are passed to `origin`."""
         moved: dict[int, Any] = {}
+        self._moves_itself = moved_by_apply(model)
         for path, module in model.named_modules():
             for name, parameter in list(parameters_of(module).items()):
                 if parameter is not None:
@@ -93,6 +97,9 @@ class PretendedDevice:
             source = next(t for _, t in tensors_in(args))
             outputs = [_shaped(source, shape, dtype) for shape, dtype in shapes]
             return tuple(outputs) if several else outputs[0]
+        named = named_device(name, args, kwargs)
+        if named is not None and named.type == "cpu" and not _goes_where_another_is(args):
+            args, kwargs = _replaced(args, kwargs, self.device)
         return func(*args, **kwargs)
 
     def _next(self, name: str) -> Any:
@@ -115,6 +122,8 @@ class PretendedDevice:
         if isinstance(value, Tensor):
             if id(value) in moved:
                 return moved[id(value)]
+            if id(value) in self._moves_itself:
+                return moved.setdefault(id(value), self._tensor(value.detach(), self.device))
             fake = self._tensor(value.detach(), "cpu")
             origin(fake, path)
             return fake
@@ -130,6 +139,17 @@ class PretendedDevice:
                 if isinstance(item, Tensor | dict | list | tuple):
                     object.__setattr__(value, name, self._left_behind(item, f"{path}.{name}", moved, origin, depth - 1))
         return value
+
+
+def _goes_where_another_is(args: Any) -> bool:
+    """Whether it is `.to(other)`, which names no device of its own."""
+    return any(isinstance(value, Tensor) for value in args[1:2])
+
+
+def _replaced(args: Any, kwargs: Any, device: torch.device) -> tuple[Any, Any]:
+    if "device" in kwargs:
+        return args, {**kwargs, "device": device}
+    return (args[0], device, *args[2:]), kwargs
 
 
 def _own_attributes(value: Any) -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from debugkit.finding import SourceLine
-from debugkit.frames import is_users, user_line
+from debugkit.frames import is_own, is_users, user_line
 from debugkit.measurements.autograd_graph.measure import is_custom, walk
 from debugkit.measurements.second_device import StrayTensor
 from debugkit.recorders.module_calls import ModuleCalls
@@ -43,6 +44,7 @@ class StrayTensorMode(TorchFunctionMode):
         self.device = device
         self.strays: list[StrayTensor] = []
         self.phase: Literal["forward", "backward"] = "forward"
+        self.placed: SourceLine | None = None
         self.running: list[str] = []  # dotted paths of the modules whose forward is on the stack
         self._origins = WeakTensorKeyDictionary()
         self._call = call or (lambda func, args, kwargs: func(*args, **kwargs))
@@ -57,6 +59,8 @@ class StrayTensorMode(TorchFunctionMode):
         kwargs = kwargs or {}
         tensors = [tensor for _, tensor in tensors_in((args, kwargs))]
         name = getattr(func, "__name__", "an operation")
+        if self.placed is None and named_device(name, args, kwargs) is not None:
+            self.placed = own_line()
         if name in _TO_NUMPY and tensors and self._is_on_device(tensors[0]):
             self._add_stray(name, tensors[0], "Only a CPU tensor can become a NumPy array: call .cpu() first.")
         try:
@@ -121,9 +125,32 @@ class StrayTensorMode(TorchFunctionMode):
             shape=tuple(tensor.shape),
             dtype=str(tensor.dtype).removeprefix("torch."),
             message=message,
+            trains=isinstance(tensor, nn.Parameter),
         )
         if not any(_same_cause(found, known) for known in self.strays):
             self.strays.append(found)
+
+
+def named_device(name: str, args: Any, kwargs: Any) -> torch.device | None:
+    """The device on which an operation puts its result, where the program says so: `device=`, `.to(device)`, `.cuda()`.
+
+    None also for a literal `"cpu"`. A variable that is the CPU is an accelerator on a machine that has one.
+    """
+    target = torch.device("cuda") if name == "cuda" else kwargs.get("device")
+    if target is None and name == "to":
+        target = next((value for value in args[1:2] if isinstance(value, torch.device | str | Tensor)), None)
+    if target is None:
+        return None
+    device = target.device if isinstance(target, Tensor) else torch.device(target)
+    line = own_line()
+    literal = device.type == "cpu" and line is not None and "cpu" in linecache.getline(line.file, line.line).lower()
+    return None if literal or line is None else device
+
+
+def own_line() -> SourceLine | None:
+    """The current line of the program, None inside an installed package."""
+    line = user_line()
+    return line if line is not None and is_own(line.file) else None
 
 
 def follow_modules(model: nn.Module, running: list[str]) -> ModuleCalls:

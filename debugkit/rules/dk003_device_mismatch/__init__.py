@@ -22,9 +22,19 @@ forward or in backward.
 Create the tensor on the device of the data: `torch.ones(n, device=x.device)`, `x.new_ones(n)`, `torch.zeros_like(x)`.
 Register a tensor that belongs to a module and does not train as a buffer.
 
+One finding names all tensors that are used in the same line. Its severity says how sure it is that the program will run
+on such a device:
+
+- `error` on a device that exists on this machine, or that was named with `check(device=…)`;
+- `warning` on the simulated device, if a line of the program creates the tensor in the step and another line says where
+  tensors go (`device=`, `.to(device)`); it does not change `report.ok`;
+- `info` otherwise, and always for a tensor that a closure or a global holds: the set-up may move it.
+
 ## When it stays silent
 Steps that run on the second device; scalars, which may stay on the CPU; tensors that the code moves itself with
-`.to(x.device)`; code that moves tensors to the CPU only for logging. A tensor that a module holds is DK005.
+`.to(x.device)`; `.to(DEVICE)`, where `DEVICE` is the CPU only because this machine has no other; code that moves
+tensors to the CPU only for logging. Modules that the loss function holds are moved like the model. A tensor that a
+module holds is DK005, and a parameter that no optimizer holds is DK101.
 
 ## Cost
 Without CUDA, the passes run in a child process on the simulated device, which computes no values.
@@ -38,9 +48,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, NotExamined, Severity
+from debugkit.frames import is_own
 from debugkit.measurements.second_device import SecondDevice, StrayTensor
 from debugkit.rule import Context, rule
-from debugkit.rule_text import sentence
+from debugkit.rule_text import counted, sentence
 
 
 @rule(
@@ -54,18 +65,22 @@ from debugkit.rule_text import sentence
 def judge(seen: SecondDevice, context: Context) -> Iterator[Finding]:
     if seen.not_examined is not None and not seen.strays:
         raise NotExamined(seen.not_examined)
+    lines: dict[object, list[StrayTensor]] = {}
     for stray in seen.strays:
-        if stray.attribute is None:
-            yield _finding(stray, seen, context)
+        if stray.attribute is None and not stray.trains:
+            lines.setdefault(stray.used or stray, []).append(stray)
+    for strays in lines.values():
+        yield _finding(strays[0], strays[1:], seen, context)
 
 
-def _finding(stray: StrayTensor, seen: SecondDevice, context: Context) -> Finding:
+def _finding(stray: StrayTensor, others: list[StrayTensor], seen: SecondDevice, context: Context) -> Finding:
     fails = f"the {stray.phase} pass fails at `{stray.operation}`"
     module = f" in `{stray.module}`" if stray.module else ""
     tensor = f"{'an' if stray.dtype[0] in 'iu' else 'a'} {stray.dtype} tensor of shape {list(stray.shape)}"
     subject = f"`{stray.variable}`, {tensor}," if stray.variable else sentence(tensor)
+    more = f" The same line uses {counted(len(others), 'other tensor')} on the CPU." if others else ""
     return context.finding(
-        f"{subject} stays on the CPU: {fails}{module}.",
+        f"{subject} stays on the CPU: {fails}{module}.{more}",
         module=stray.module,
         at=stray.created or stray.used,
         evidence={
@@ -74,13 +89,23 @@ def _finding(stray: StrayTensor, seen: SecondDevice, context: Context) -> Findin
             "operation": stray.operation,
             "used": f"{stray.used.file}:{stray.used.line}" if stray.used else None,
             "created": f"{stray.created.file}:{stray.created.line}" if stray.created else None,
+            "placed_elsewhere": f"{seen.placed.file}:{seen.placed.line}" if seen.placed else None,
             "variable": stray.variable,
             "shape": list(stray.shape),
             "dtype": stray.dtype,
+            "others": [list(other.shape) for other in others],
             "message": stray.message,
         },
         fix=_fix(stray),
+        severity=_severity(stray, seen),
     )
+
+
+def _severity(stray: StrayTensor, seen: SecondDevice) -> Severity:
+    """A tensor from elsewhere may be moved by the set-up, which does not run here."""
+    if stray.created is None:
+        return Severity.INFO
+    return seen.severity if seen.certain or is_own(stray.created.file) else Severity.INFO
 
 
 def _fix(stray: StrayTensor) -> str:

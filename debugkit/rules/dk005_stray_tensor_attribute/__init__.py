@@ -18,7 +18,8 @@ Use `nn.Parameter` for a value that trains.
 
 ## When it stays silent
 Scalars; tensors that each step creates again (caches, the last attention map); weights recomputed from others
-(weight_norm, spectral_norm, pruning). The finding is `info` unless the run on a second device fails because of it.
+(weight_norm, spectral_norm, pruning); tensors that the module moves in its own `_apply`. The finding is `info` unless
+the run on a second device fails because of it. It is then as severe as DK003 for a tensor that the step creates.
 
 ## Cost
 The run on a second device is shared with DK003.
@@ -69,12 +70,13 @@ class StrayAttributes(PlainData):
 def judge(seen: StrayAttributes, device: SecondDevice | None, context: Context) -> Iterator[Finding]:
     stopping = {stray.attribute: stray for stray in device.strays if stray.attribute} if device else {}
     for held in seen.held:
-        yield _finding(held, stopping.pop(held.path, None), context)
+        stray = stopping.pop(held.path, None)
+        yield _finding(held, stray, device, context)
     for path, stray in stopping.items():  # attributes that the step replaced only after it had used them
-        yield _finding(StrayAttribute(stray.module or "", path, stray.shape, stray.dtype), stray, context)
+        yield _finding(StrayAttribute(stray.module or "", path, stray.shape, stray.dtype), stray, device, context)
 
 
-def _finding(held: StrayAttribute, stray: StrayTensor | None, context: Context) -> Finding:
+def _finding(held: StrayAttribute, stray: StrayTensor | None, device: SecondDevice | None, context: Context) -> Finding:
     name = held.path.removeprefix(f"{held.module}.") if held.module else held.path
     fails = f" On a second device the step fails because of it, at `{stray.operation}`." if stray else ""
     return context.finding(
@@ -83,11 +85,12 @@ def _finding(held: StrayAttribute, stray: StrayTensor | None, context: Context) 
         parameter=held.path,
         at=stray.used if stray else None,
         evidence={
+            "device": device.device if device and stray else None,
             "shape": list(held.shape),
             "dtype": held.dtype,
             "stops": f"the {stray.phase}, at {stray.operation}" if stray else None,
             "message": stray.message if stray else None,
         },
         fix=f'Register it as a buffer: `self.register_buffer("{name.partition(".")[0]}", …)`.',
-        severity=Severity.ERROR if stray else None,
+        severity=device.severity if device and stray else None,
     )

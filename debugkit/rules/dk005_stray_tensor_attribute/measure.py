@@ -9,6 +9,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from debugkit._torch_private import buffers_of, parameters_of
+from debugkit.interventions.own_moves import moved_by_apply
 from debugkit.module_paths import plain_path
 from debugkit.probe import Probe
 from debugkit.rules.dk005_stray_tensor_attribute import StrayAttribute, StrayAttributes
@@ -30,8 +31,11 @@ class StrayAttributesProbe(Probe[StrayAttributes]):
         self._held: tuple[StrayAttribute, ...] = ()
 
     def __enter__(self) -> Self:
+        moved = moved_by_apply(self.setup.model)
         self._before = {
-            entry.path: (id(tensor), entry) for entry, tensor in _strays(self.setup.model) if tensor.ndim > 0
+            entry.path: (id(tensor), entry)
+            for entry, tensor in _strays(self.setup.model)
+            if tensor.ndim > 0 and id(tensor) not in moved
         }
         return self
 

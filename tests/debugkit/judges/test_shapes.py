@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined, Severity, SourceLine
 from debugkit.measurements.second_device import SecondDevice, StrayTensor
 from debugkit.measurements.shapes import ShapeFailure, ShapeTrace, TensorShape
+from debugkit.report import Report
 from debugkit.rule import Context, find_rule
 from debugkit.rules.dk005_stray_tensor_attribute import StrayAttribute, StrayAttributes
 from debugkit.rules.dk006_index_out_of_range import IndexRange, IndexRanges
@@ -113,11 +117,43 @@ def test_a_stray_found_before_the_run_ended_still_counts() -> None:
     assert (finding.location.file, finding.location.line) == ("policy.py", 7)
 
 
+@pytest.mark.parametrize(
+    ("device", "of_the_step", "of_a_closure"),
+    [
+        ({}, Severity.INFO, Severity.INFO),
+        ({"placed": SourceLine("policy.py", 3)}, Severity.WARNING, Severity.INFO),
+        ({"declared": True}, Severity.ERROR, Severity.INFO),
+        ({"real": True}, Severity.ERROR, Severity.INFO),
+    ],
+)
+def test_severity_follows_the_evidence_that_the_step_is_meant_for_that_device(
+    device: dict[str, Any], of_the_step: Severity, of_a_closure: Severity
+) -> None:
+    for tensor, expected in ((stray(), of_the_step), (stray(created=None, variable="MASK"), of_a_closure)):
+        (finding,) = judged("DK003", SecondDevice("pretended", (tensor,), True, True, **device))
+        assert finding.severity is expected
+
+
+def test_tensors_used_in_one_line_are_one_finding_and_parameters_are_left_to_another_rule() -> None:
+    strays = (stray(), stray(created=SourceLine("policy.py", 8)), stray(used=SourceLine("policy.py", 12)))
+    assert len(judged("DK003", SecondDevice("pretended", strays, True, True))) == 2
+    assert judged("DK003", SecondDevice("pretended", (stray(created=None, trains=True),), True, True)) == []
+
+
+def test_a_report_does_not_depend_on_a_device_that_this_machine_lacks() -> None:
+    seen = SecondDevice("pretended", (stray(),), True, True, placed=SourceLine("policy.py", 3))
+    (finding,) = judged("DK003", seen)
+    assert finding.severity is Severity.WARNING
+    assert Report(findings=(finding,)).ok
+    assert not Report(findings=tuple(judged("DK003", replace(seen, device="cuda:0", real=True)))).ok
+
+
 def test_a_held_tensor_is_one_finding_and_its_severity_is_what_the_second_device_proves() -> None:
     held = StrayAttributes((StrayAttribute("positions", "positions.table", (16, 8), "float32"),))
     device = SecondDevice("pretended", (stray(attribute="positions.table", created=None),), False, False)
     assert judged("DK003", device) == []
-    assert [f.severity for f in judged("DK005", held, device)] == [Severity.ERROR]
+    assert [f.severity for f in judged("DK005", held, device)] == [Severity.INFO]
+    assert [f.severity for f in judged("DK005", held, replace(device, real=True))] == [Severity.ERROR]
     assert [f.severity for f in judged("DK005", held, SecondDevice("pretended", (), True, True))] == [Severity.INFO]
     assert [f.severity for f in judged("DK005", held, None)] == [Severity.INFO]
 

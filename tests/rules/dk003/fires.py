@@ -23,7 +23,45 @@ def mask_made_in_forward():
     return {
         "model": Masked(),
         "batch": {"x": torch.randn(2, 4)},
-        "expect": {"module": "", "severity": "error", "message": "A float32 tensor of shape [8] stays on the CPU"},
+        "expect": {"module": "", "severity": "info", "message": "A float32 tensor of shape [8] stays on the CPU"},
+    }
+
+
+def mask_made_in_forward_of_a_program_that_names_its_device():
+    return {
+        "model": Masked(),
+        "batch": {"x": torch.randn(2, 4)},
+        "device": "cuda",
+        "expect": {"module": "", "severity": "error"},
+    }
+
+
+def noise_forgotten_where_the_time_is_placed():
+    def loss_fn(model, batch):
+        time = torch.rand(len(batch["x"]), 1, device=batch["x"].device)
+        noise = torch.randn(4)  # DK003
+        return model(batch["x"] * time + noise).square().mean()
+
+    return {
+        "model": nn.Linear(4, 3),
+        "batch": {"x": torch.randn(5, 4)},
+        "loss_fn": loss_fn,
+        "expect": {"severity": "warning"},
+    }
+
+
+def statistics_that_a_closure_holds():
+    mean, std = torch.zeros(4), torch.ones(4)
+
+    def loss_fn(model, batch):
+        time = torch.rand(len(batch["x"]), 1, device=batch["x"].device)
+        return model((batch["x"] - mean) / std * time).square().mean()  # DK003
+
+    return {
+        "model": nn.Linear(4, 3),
+        "batch": {"x": torch.randn(5, 4)},
+        "loss_fn": loss_fn,
+        "expect": {"severity": "info", "message": "The same line uses 1 other tensor on the CPU"},
     }
 
 

@@ -82,3 +82,46 @@ class Table(nn.Module):
 
 def attribute_is_another_rule():
     return {"model": Table(), "batch": {"x": torch.randn(3, 4)}}
+
+
+def modules_that_the_loss_function_holds():
+    teacher = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).requires_grad_(False)
+    criterion = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+
+    def loss_fn(model, batch):
+        logits = model(batch["x"])
+        return criterion(logits, batch["y"]) + F.mse_loss(logits, teacher(batch["x"]))
+
+    batch = {"x": torch.randn(5, 4), "y": torch.tensor([0, 1, 2, 0, 1])}
+    return {"model": nn.Linear(4, 3), "batch": batch, "loss_fn": loss_fn}
+
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_that_is_a_variable():
+    def loss_fn(model, batch):
+        weight = torch.tensor([1.0, 2.0, 3.0], device=DEVICE)
+        return F.cross_entropy(model(batch["x"].to(DEVICE)), batch["y"].to(DEVICE), weight=weight)
+
+    batch = {"x": torch.randn(5, 4), "y": torch.tensor([0, 1, 2, 0, 1])}
+    return {"model": nn.Linear(4, 3), "batch": batch, "loss_fn": loss_fn}
+
+
+class MovesItsTable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = [torch.randn(4), torch.randn(4)]
+        self.head = nn.Linear(4, 1)
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        self.tables = [fn(table) for table in self.tables]
+        return self
+
+    def forward(self, x):
+        return {"loss": self.head(x + self.tables[0] * self.tables[1]).mean()}
+
+
+def tensors_that_a_module_moves_itself():
+    return {"model": nn.Sequential(MovesItsTable()), "batch": torch.randn(3, 4), "loss_fn": lambda m, x: m(x)["loss"]}

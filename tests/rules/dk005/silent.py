@@ -91,3 +91,22 @@ def made_anew_each_step():
     model = KeepsTheLastAttention()
     model(torch.randn(3, 4))
     return {"model": model, "batch": {"x": torch.randn(3, 4)}}
+
+
+class MovesItsTable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = [torch.randn(4), torch.randn(4)]
+        self.head = nn.Linear(4, 1)
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        self.tables = [fn(table) for table in self.tables]
+        return self
+
+    def forward(self, x):
+        return {"loss": self.head(x + self.tables[0] * self.tables[1]).mean()}
+
+
+def tensors_that_a_module_moves_itself():
+    return {"model": MovesItsTable(), "batch": {"x": torch.randn(3, 4)}}
