@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, tensors_in
 
+_MASK_NAMES = re.compile(r"pad|mask|valid")
 ACTION_NAMES = ("action", "actions")
 _MODALITIES = (
     ("text", r"(.*[._])?(input_ids|instruction|language|prompt|text|tokens?)([._].*)?"),
@@ -37,13 +39,66 @@ def entry(setup: TrainingSetup, names: tuple[str, ...]) -> tuple[str, torch.Tens
     return None
 
 
-def padding_mask(setup: TrainingSetup) -> tuple[str, torch.Tensor] | None:
-    """The path and the (B, L) mask of ones and zeros, 1 for content; None if the batch has none."""
+@dataclass(frozen=True, eq=False)
+class PaddingMask:
+    """A mask of the positions of a batch, (B, L)."""
+
+    path: str
+    valid: torch.Tensor
+    """(B, L) bool, True for content."""
+    named: bool
+    """Whether it is declared or named `attention_mask`. Otherwise what it marks was found from the other entries."""
+
+
+def padding_mask(setup: TrainingSetup) -> PaddingMask | None:
+    """The mask of ones and zeros, or one of another name of which another entry shows what it marks."""
     declared = setup.declare.padding_mask
     found = entry(setup, (declared,) if declared else ("attention_mask",))
-    if found is None or found[1].ndim != 2 or found[1].is_complex():
-        return None
-    return found if bool(((found[1] == 0) | (found[1] == 1)).all()) else None
+    if found is None:
+        return None if declared else _mask_by_evidence(setup)
+    path, mask = found
+    return PaddingMask(path, mask.bool(), named=True) if _is_zero_or_one(mask) else None
+
+
+def _mask_by_evidence(setup: TrainingSetup) -> PaddingMask | None:
+    """A (B, L) entry with pad, mask or valid in its name that marks one end of each row.
+
+    Some other input must be constant where it says padding and vary elsewhere, which also shows which value is padding.
+    """
+    entries = list(tensors_in(setup.batch))
+    no_input = {found[0] for found in (labels(setup), target(setup)) if found is not None}
+    for path, mask in entries:
+        if not _MASK_NAMES.search(path.rpartition(".")[2].lower()) or not _is_zero_or_one(mask):
+            continue
+        others = [other for name, other in entries if name != path and name not in no_input]
+        for valid in (mask.bool(), ~mask.bool()):
+            if _marks_one_end(valid) and any(_shows_padding(other, valid) for other in others):
+                return PaddingMask(path, valid, named=False)
+    return None
+
+
+def _is_zero_or_one(mask: torch.Tensor) -> bool:
+    return mask.ndim == 2 and not mask.is_complex() and bool(((mask == 0) | (mask == 1)).all())
+
+
+def _marks_one_end(valid: torch.Tensor) -> bool:
+    """Whether each row has content, some row has padding, and the padding is at the same end of every row."""
+    rows = valid if bool((~valid[:, -1:]).any()) else valid.flip(1)
+    falls = (rows.int().diff(dim=1) <= 0).all()
+    return bool(valid.any(1).all()) and not bool(valid.all()) and bool(falls)
+
+
+def _shows_padding(tensor: torch.Tensor, valid: torch.Tensor) -> bool:
+    if tensor.shape[:2] != valid.shape or tensor.ndim > 3:
+        return False
+    content = tensor[valid]
+    return constant_at(tensor, ~valid) and not bool((content == content[:1]).all())
+
+
+def constant_at(tensor: torch.Tensor, where: torch.Tensor) -> bool:
+    """Whether a (B, L) or (B, L, D) tensor has the same value, or vector, at all these positions."""
+    chosen = tensor[where]
+    return bool((chosen == chosen[:1]).all())
 
 
 def labels(setup: TrainingSetup) -> tuple[str, torch.Tensor] | None:

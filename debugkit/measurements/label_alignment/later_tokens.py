@@ -74,7 +74,7 @@ def _learnt_positions(setup: TrainingSetup) -> torch.Tensor:
 
 def _content(setup: TrainingSetup, tokens: torch.Tensor) -> torch.Tensor:
     mask = padding_mask(setup)
-    return mask[1].bool() if mask is not None and mask[1].shape == tokens.shape else torch.ones_like(tokens).bool()
+    return mask.valid if mask is not None and mask.valid.shape == tokens.shape else torch.ones_like(tokens).bool()
 
 
 def _cuts(learnt: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,15 @@ from torch import nn
 
 from debugkit.finding import NotExamined
 from debugkit.frames import one_line
-from debugkit.interventions.batch_roles import ACTION_NAMES, is_index, labels, padding_mask, within
+from debugkit.interventions.batch_roles import (
+    ACTION_NAMES,
+    constant_at,
+    is_index,
+    labels,
+    padding_mask,
+    token_ids,
+    within,
+)
 from debugkit.interventions.passes import Pass, distance, evaluate, floor
 from debugkit.interventions.position_values import PositionValues
 from debugkit.measurements.padding import Movement, PaddingReaction
@@ -22,6 +30,8 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import map_tensors, tensors_in
 
 IGNORED = -100
+_OF_FIXED_WIDTH = "More padding was not tried: the model may have a window of fixed width."
+_ALWAYS_ALIGNED = ("token_type_ids", "position_ids")
 _LEFT_ALONE = (*ACTION_NAMES, "state", "pixel_values", "action_is_pad")
 
 
@@ -31,7 +41,7 @@ def change_the_padding(setup: TrainingSetup) -> PaddingReaction:
     # A batch padded on the right is not modified, so its two equal passes can be shared with other measurements.
     before, threshold = floor(setup, None if padding.on_the_right else padding.batch(setup), output_needed=False)
     content = _other_content(setup, padding, before, threshold)
-    longer, why_not = _more_padding(setup, padding, before)
+    longer, why_not = _more_padding(setup, padding, before) if padding.named else (None, _OF_FIXED_WIDTH)
     return PaddingReaction(
         mask=padding.path,
         padded=int((~padding.valid).sum()),
@@ -40,7 +50,7 @@ def change_the_padding(setup: TrainingSetup) -> PaddingReaction:
         content=content,
         longer=longer,
         added=padding.extra if longer else 0,
-        alone=_row_alone(setup, padding, before),
+        alone=_row_alone(setup, padding, before) if padding.named else None,
         counted_labels=_counted_labels(setup, padding),
         labels_aligned=_aligned_labels(setup, padding) is not None,
         why_not=why_not,
@@ -55,6 +65,8 @@ class _Padding:
     on_the_right: bool
     aligned: frozenset[str]
     """Paths of the tensors that have the mask's rows and positions."""
+    named: bool
+    """Whether the mask is known by its name: texts of such a batch may have any length."""
 
     @classmethod
     def of(cls, setup: TrainingSetup) -> _Padding:
@@ -64,14 +76,14 @@ class _Padding:
                 "No padding mask was found in the batch (attention_mask, 1 for content): pass its name with "
                 "declare=Declare(padding_mask=…)."
             )
-        path, mask = found
-        valid = mask.bool()
+        path, valid = found.path, found.valid
         if bool(valid.all()):
             raise NotExamined(f"Nothing in this batch is padded ({path} is 1 everywhere).")
         if not bool(valid.any(1).all()):
             raise NotExamined(f"{path} masks a whole row, so there is no content to compare.")
-        names = [name for name, tensor in tensors_in(setup.batch) if _is_aligned(name, tensor, valid)]
-        return cls(path, valid, bool((~valid[:, -1]).sum() >= (~valid[:, 0]).sum()), frozenset({path, *names}))
+        names = [name for name, tensor in tensors_in(setup.batch) if _is_aligned(setup, name, tensor, valid)]
+        on_the_right = bool((~valid[:, -1]).sum() >= (~valid[:, 0]).sum())
+        return cls(path, valid, on_the_right, frozenset({path, *names}), found.named)
 
     def batch(self, setup: TrainingSetup) -> Any:
         """A copy of the batch. If the padding is on the left, the first token's label is ignored.
@@ -80,7 +92,7 @@ class _Padding:
         the loss depend on the padding.
         """
         batch, label = setup.fresh_batch(), labels(setup)
-        if self.on_the_right or label is None or label[1].shape != self.valid.shape:
+        if self.on_the_right or label is None or label[0] not in self.aligned:
             return batch
         first = self.valid & (self.valid.cumsum(1) == 1)
         return map_tensors(
@@ -98,10 +110,24 @@ class _Padding:
         return here.mode().values if here.ndim == 1 else here[0]
 
 
-def _is_aligned(path: str, tensor: torch.Tensor, valid: torch.Tensor) -> bool:
+def _is_aligned(setup: TrainingSetup, path: str, tensor: torch.Tensor, valid: torch.Tensor) -> bool:
+    """Whether a tensor has the mask's positions: it is constant at padded ones, or belongs to the text by its name."""
     if tensor.shape[:2] != valid.shape or any(within(path, name) for name in _LEFT_ALONE):
         return False
-    return tensor.ndim == 2 or (tensor.ndim == 3 and tensor.is_floating_point())
+    if tensor.ndim != 2:
+        return tensor.ndim == 3 and tensor.is_floating_point() and constant_at(tensor, ~valid)
+    ids = token_ids(setup)
+    if path.rpartition(".")[2] in _ALWAYS_ALIGNED or (ids is not None and path == ids[0]):
+        return True
+    return constant_at(tensor, ~valid) or (ids is not None and _repeats(tensor, ids[1], valid))
+
+
+def _repeats(label: torch.Tensor, ids: torch.Tensor, valid: torch.Tensor) -> bool:
+    """Whether labels are the token ids of the same positions, or the next ones, wherever they are not ignored."""
+    counted = valid & (label >= 0) if is_index(label) and ids.shape == label.shape else torch.zeros_like(valid)
+    if not bool(counted.any()):
+        return False
+    return bool((label == ids)[counted].all()) or bool((label[:, :-1] == ids[:, 1:])[counted[:, :-1]].all())
 
 
 def _other_content(setup: TrainingSetup, padding: _Padding, before: Pass, threshold: float) -> Movement | None:
@@ -113,7 +139,8 @@ def _other_content(setup: TrainingSetup, padding: _Padding, before: Pass, thresh
     changed: set[str] = set()
 
     def change(path: str, tensor: torch.Tensor) -> torch.Tensor:
-        if path in padding.aligned and tensor.is_floating_point() and "mask" not in path.rpartition(".")[2]:
+        is_mask = path == padding.path or "mask" in path.rpartition(".")[2]
+        if path in padding.aligned and tensor.is_floating_point() and not is_mask:
             changed.add(path)
             tensor[~padding.valid] += _noise(tensor[~padding.valid], tensor[padding.valid])
         return tensor
@@ -262,7 +289,7 @@ def _loss_distance(before: torch.Tensor, after: torch.Tensor) -> float:
 
 def _aligned_labels(setup: TrainingSetup, padding: _Padding) -> torch.Tensor | None:
     found = labels(setup)
-    return found[1] if found is not None and found[1].shape == padding.valid.shape else None
+    return found[1] if found is not None and found[0] in padding.aligned and found[1].ndim == 2 else None
 
 
 def _counted_labels(setup: TrainingSetup, padding: _Padding) -> int:

@@ -52,9 +52,9 @@ def _one_text(setup: TrainingSetup) -> torch.Tensor:
     if any(key.startswith(("pixel_values", "input_features", "inputs_embeds")) for key in setup.batch):
         raise NotExamined("The text is mixed with other inputs, so its beginning cannot be computed alone.")
     ids = found[1]
-    if mask is not None and mask[1].shape == ids.shape:
-        row = int(mask[1].sum(1).argmax())
-        ids = ids[row][mask[1][row].bool()][None]
+    if mask is not None and mask.valid.shape == ids.shape:
+        row = int(mask.valid.sum(1).argmax())
+        ids = ids[row][mask.valid[row]][None]
     if ids.shape[1] < 3:
         raise NotExamined("The text is shorter than three tokens.")
     return ids[:1]

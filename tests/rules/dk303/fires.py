@@ -84,3 +84,18 @@ def last_position_of_a_row_padded_on_the_right():
         "loss_fn": lambda model, batch: model(**batch)["action"].square().mean(),
         "expect": {"message": "other content"},
     }
+
+
+def mask_of_another_name_that_is_not_read():
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(_VOCABULARY, _WIDTH), nn.Parameter(torch.randn(6, _WIDTH))
+            self.head = nn.Linear(_WIDTH, 3)
+
+        def forward(self, lang_tokens, lang_pad):
+            return {"loss": self.head((self.words(lang_tokens) + self.places).mean(1)).square().mean()}
+
+    pad = torch.arange(6)[None] >= torch.tensor([6, 4, 2])[:, None]
+    batch = {"lang_tokens": torch.randint(1, _VOCABULARY, (3, 6)).masked_fill(pad, 0), "lang_pad": pad}
+    return {"model": Words(), "batch": batch, "expect": {"module": "", "message": "other content"}}

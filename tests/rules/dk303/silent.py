@@ -151,3 +151,26 @@ def no_mask():
         "loss_fn": lambda model, batch: model(batch).square().mean(),
         "expect": {"not_examined": "No padding mask was found"},
     }
+
+
+class FixedWindow(nn.Module):
+    """Reads `lang_tokens` with `lang_pad`, True for padding, and has a position for each of its six places."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(32, 16), nn.Parameter(torch.randn(6, 16))
+        self.attention, self.head = nn.MultiheadAttention(16, 2, batch_first=True), nn.Linear(16, 3)
+
+    def forward(self, lang_tokens, lang_pad):
+        x = self.words(lang_tokens) + self.places
+        attended = x + self.attention(x, x, x, key_padding_mask=lang_pad, need_weights=False)[0]
+        return {"loss": self.head(attended)[~lang_pad].square().mean(), "features": self.head(attended)}
+
+
+def _padded_window():
+    pad = torch.arange(6)[None] >= torch.tensor([6, 4, 2])[:, None]
+    return {"lang_tokens": torch.randint(1, 32, (3, 6)).masked_fill(pad, 0), "lang_pad": pad}
+
+
+def mask_of_another_name_that_is_true_for_padding():
+    return {"model": FixedWindow(), "batch": _padded_window()}

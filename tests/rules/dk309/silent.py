@@ -104,3 +104,14 @@ def nothing_is_padded():
     arguments = divided_by_what_counts()
     arguments["batch"]["action_is_pad"].fill_(False)
     return arguments | {"expect": {"not_examined": "neither padded tokens"}}
+
+
+def answers_as_long_as_their_questions():
+    """The mask belongs to the question of an encoder-decoder; the answers have (B, L) labels without padding."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]])
+    ids = torch.randint(3, 60, mask.shape) * mask
+    config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    batch = {"input_ids": ids, "attention_mask": mask, "labels": torch.randint(3, 60, mask.shape)}
+    return {"model": T5ForConditionalGeneration(config), "batch": batch}

@@ -53,6 +53,15 @@ def bert_without_a_cache():
     return {"model": BertForMaskedLM(BertConfig(**_SIZES)), "batch": _batch()}
 
 
+def answers_as_long_as_their_questions():
+    """A row alone loses the padding of its question, not a part of its answer."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    batch = _batch() | {"labels": torch.randint(3, 60, (3, 8))}
+    return {"model": T5ForConditionalGeneration(config), "batch": batch}
+
+
 def neither_padding_nor_cache():
     return {
         "model": nn.Linear(4, 2),
