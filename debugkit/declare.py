@@ -17,8 +17,8 @@ class Declare:
     """
 
     padding_mask: str | None = None
-    """Key of the padding mask (1 or True where content is valid); by default `attention_mask`, or an entry with pad, mask
-    or valid in its name that marks where another entry is constant."""
+    """Key of the padding mask (1 or True where content is valid); by default `attention_mask`, or an entry with pad,
+    mask or valid in its name that marks where another entry is constant."""
     causal: bool | None = None
     """True if no position may attend to a later one. None infers it from the labels."""
     labels: str | None = None

@@ -59,6 +59,12 @@ class GraphCut(PlainData):
     unused: tuple[str, ...] = ()
     another_turn: tuple[str, ...] = ()
     """Parameters of optimizers that hold nothing this loss reaches, while another one does: a GAN's other network."""
+    batches: int = 1
+    """The number of batches in none of which `unused` took part."""
+    mentioned: tuple[str, ...] = ()
+    """Those of `unused` whose module is mentioned by code that may run in a step, so another batch may need it."""
+    alternatives: tuple[str, ...] = ()
+    """Paths of each `ModuleDict` whose entries are chosen by a key."""
 
     def __bool__(self) -> bool:
         return bool(self.cuts)

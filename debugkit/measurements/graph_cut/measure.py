@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
+from debugkit.finding import NotExamined
+from debugkit.interventions.mentioned_names import chosen_by_key, mentions
+from debugkit.loader_samples import batches_of
 from debugkit.measurements.graph_cut import GraphCut
-from debugkit.measurements.graph_cut.search import graph_cut_of
+from debugkit.measurements.graph_cut.search import graph_cut_of, unused_parameters
 from debugkit.setup import TrainingSetup
+
+_BATCHES = 8
+"""A head that none of so many batches needs is taken to be unused."""
 
 
 # One forward if nothing is cut. Otherwise four, and two more for each suspected line.
 def find_cuts(setup: TrainingSetup) -> GraphCut:
     """Walk the graph of one loss, and test each suspected line by changing its result."""
-    seen = graph_cut_of(setup)
-    return replace(seen, another_turn=_of_another_turn(setup, seen))
+    seen = _over_several_batches(setup, graph_cut_of(setup))
+    return replace(
+        seen,
+        another_turn=_of_another_turn(setup, seen),
+        mentioned=tuple(name for name in seen.unused if mentions(setup, name.rpartition(".")[0])),
+        alternatives=chosen_by_key(setup) if seen.unused else (),
+    )
+
+
+def _over_several_batches(setup: TrainingSetup, seen: GraphCut) -> GraphCut:
+    """`unused` without what another batch of the loader uses."""
+    loader = setup.loaders.get("train")
+    if loader is None or not seen.unused:
+        return seen
+    unused, number = seen.unused, 1
+    with contextlib.suppress(NotExamined), batches_of(loader, most=_BATCHES) as batches:
+        for batch in batches:
+            also = set(unused_parameters(replace(setup, batch=batch)))
+            unused, number = tuple(name for name in unused if name in also), number + 1
+    return replace(seen, unused=unused, batches=number)
 
 
 def _of_another_turn(setup: TrainingSetup, seen: GraphCut) -> tuple[str, ...]:

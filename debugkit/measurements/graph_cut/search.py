@@ -70,6 +70,12 @@ def graph_cut_of(setup: TrainingSetup) -> GraphCut:
     return _judged(setup.model, trainable, trace, cuts)
 
 
+def unused_parameters(setup: TrainingSetup) -> list[str]:
+    """The trainable parameters that take no part in one forward pass. Raises NotExamined."""
+    with preserved(setup), quiet_eager(setup.model):
+        return _trace(setup, _expected_to_train(setup)).unused
+
+
 @dataclass
 class _Suspect:
     """A line that stops gradients which the missed parameters would need."""

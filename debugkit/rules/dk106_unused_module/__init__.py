@@ -20,8 +20,10 @@ Call the module or delete it. If it belongs to another stage of training, freeze
 - The last layer of a prefix that is needed only for its keys and values.
 - The pooler that an encoder contains by default.
 
-The finding is `info` if a sibling in the same `ModuleList` was used (an expert that no token selected, a dropped layer,
-the head of another embodiment). The same holds for the word embedding of a backbone that receives `inputs_embeds`
+The finding is `info` if a sibling in the same `ModuleList` was used, or in the same `ModuleDict` unless the code reads
+its entries as attributes (an expert that no token selected, a dropped layer, the head of another embodiment). It is
+`info` too if fewer than three batches were tried and the code of the step mentions the module: pass `dataloader=`, of
+which eight batches are then tried. The same holds for the word embedding of a backbone that receives `inputs_embeds`
 (pi0's action expert).
 
 ## Cost
@@ -41,6 +43,8 @@ from debugkit.measurements.graph_cut import GraphCut
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, module_name, sentence, verb
 
+BATCHES = 3
+"""With fewer batches, a module that the code mentions may belong to another one."""
 POOLER = "pooler"
 """transformers' encoders contain one even if the model uses their hidden states."""
 WORD_TABLES = ("embed_tokens", "wte", "word_embeddings")
@@ -62,17 +66,25 @@ def judge(seen: GraphCut, graph: AutogradGraph, context: Context) -> Iterator[Fi
     for module, parameters in _whole_modules(sorted(unused), used).items():
         if _is_last_layer_in_part(module, used) or module.rpartition(".")[2] == POOLER:
             continue
-        sibling, backbone = _used_sibling(module, used), _used_backbone(module, used)
+        sibling = _used_sibling(module, used) or _used_alternative(module, used, seen.alternatives)
+        backbone = _used_backbone(module, used)
+        may_run = seen.batches < BATCHES and set(parameters) <= set(seen.mentioned)
         name, count = module_name(module), len(parameters)
         yield context.finding(
             f"{sentence(name)} takes no part in the step: {counted(count, 'trainable parameter')} "
             f"{verb(count, 'is', 'are')} not used."
             + (f" Its sibling {module_name(sibling)} is used." if sibling else "")
-            + (f" {sentence(module_name(backbone))} receives its embeddings from other modules." if backbone else ""),
+            + (f" {sentence(module_name(backbone))} receives its embeddings from other modules." if backbone else "")
+            + (" The code mentions it, so another batch may need it: pass dataloader=." if may_run else ""),
             module=module,
-            evidence={"parameters": parameters, "used_sibling": sibling, "reached": seen.reached},
+            evidence={
+                "parameters": parameters,
+                "used_sibling": sibling,
+                "reached": seen.reached,
+                "batches": seen.batches,
+            },
             fix=f"Call {name} in `forward()`, or remove it. Freeze it if another stage trains it.",
-            severity=Severity.INFO if sibling or backbone else None,
+            severity=Severity.INFO if sibling or backbone or may_run else None,
             affects=parameters,
         )
 
@@ -98,6 +110,15 @@ def _used_sibling(module: str, used: list[str]) -> str | None:
             for name in used:
                 if name.startswith(f"{before}."):
                     return ".".join(name.split(".")[: place + 1])
+    return None
+
+
+def _used_alternative(module: str, used: list[str], alternatives: tuple[str, ...]) -> str | None:
+    """A used entry of the same `ModuleDict`."""
+    for holder in alternatives:
+        if module.startswith(f"{holder}."):
+            key = next((n.removeprefix(f"{holder}.").split(".")[0] for n in used if n.startswith(f"{holder}.")), None)
+            return f"{holder}.{key}" if key is not None else None
     return None
 
 

@@ -14,6 +14,9 @@ over the batch dimension, and a mask or position that is computed once for the w
 identical passes, and at least 1e-5. `module` is the first module, in order of execution, whose rows for other samples
 changed.
 
+If a row changed, the batch runs again with one sample fewer: only outputs that then have one row fewer count. If the
+model does not run with fewer samples, the finding is a `warning`.
+
 ## Fix
 Find the operation over dimension 0 in that module and make it work on each sample separately: name the dimension
 (`dim=-1`), or keep the batch dimension when reshaping.
@@ -21,10 +24,13 @@ Find the operation over dimension 0 in that module and make it work on each samp
 ## When it stays silent
 BatchNorm in eval mode, dropout, random sampling (all draws are repeated), losses that couple a batch, and changes below
 the floor. The finding is `info` if the coupling is declared (`Declare(coupled_batch=True)`), or if the output is a
-(B, B) similarity matrix of which only column 0 changed.
+(B, B) matrix that compares each sample with each. It is `info` too if the samples compete for the capacity of
+experts: a slightly different sample 0 changes nothing, and entries of a `ModuleList` get a part of the rows.
+
+The same holds if the loss function mixes each sample with one or two others before it calls the model.
 
 ## Cost
-Two more passes if a row changed.
+Up to five more passes if a row changed.
 
 ## Lesson
 [Lab 43](../../lessons/actions/43_queue_axis.md)
@@ -38,7 +44,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
+from debugkit.rule_text import counted, module_name
 
 
 @measured_by(".measure:replace_sample_zero", cost=3, requires=("batch",))
@@ -53,11 +59,21 @@ class BatchIndependence:
     """The largest change of any row but the first."""
     rows_moved: int
     """How many rows of that output, apart from the first, changed by more than the floor."""
-    one_column: bool
-    """Whether only column 0 changed, in an output with one column per sample (a similarity matrix)."""
+    pairwise: bool
+    """Whether the output compares each sample with each (a similarity matrix)."""
     floor: float
     module: str
     """The first module, in order of execution, one of whose outputs changed for another sample."""
+    one_fewer: bool = True
+    """Whether the model runs with one sample fewer."""
+    by_a_router: bool = False
+    """Whether entries of a list of modules, such as experts, get chosen rows, and a small change moves no other row."""
+    mixed_before: bool = False
+    """Whether the rows that the model was given for other samples changed already."""
+
+
+PARTNERS = 2
+"""Mixup and its relatives give each sample one partner or two."""
 
 
 @rule(
@@ -78,7 +94,7 @@ def judge(seen: BatchIndependence, context: Context) -> Iterator[Finding]:
         "batch_size": seen.batch_size,
         "output": seen.output,
     }
-    if context.declare.coupled_batch or seen.one_column:
+    if context.declare.coupled_batch or seen.pairwise:
         yield context.finding(
             f"The samples of a batch influence each other, by up to {seen.moved:.2g} of the output's size, as in "
             "contrastive models.",
@@ -88,10 +104,30 @@ def judge(seen: BatchIndependence, context: Context) -> Iterator[Finding]:
             severity=Severity.INFO,
         )
         return
+    if seen.mixed_before and seen.rows_moved <= PARTNERS < seen.batch_size - 1:
+        yield context.finding(
+            "The loss function mixes samples before it calls the model, as mixup does: another sample 0 changes "
+            f"{counted(seen.rows_moved, 'other sample')}.",
+            evidence=evidence,
+            fix="Nothing to do if that is intended.",
+            severity=Severity.INFO,
+        )
+        return
+    if seen.by_a_router:
+        yield context.finding(
+            f"Samples of a batch compete for the parts of {module_name(seen.module)}: another sample 0 changes which "
+            "parts process the others.",
+            module=seen.module,
+            evidence=evidence,
+            fix="Nothing to do if that is intended. At inference, give the experts enough capacity for every sample.",
+            severity=Severity.INFO,
+        )
+        return
     others = counted(seen.rows_moved, "other sample")
     yield context.finding(
         f"Replacing sample 0 changes the output of {others} by up to {seen.moved:.2g} of its size. It must not change.",
         module=seen.module,
         evidence=evidence,
         fix="Find the operation over dimension 0 in this module (softmax, mean, norm, view), and make it per sample.",
+        severity=None if seen.one_fewer else Severity.WARNING,
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.passes import Pass, distance, evaluate, floor, with_rows
+from debugkit.interventions.passes import Pass, distance, evaluate, floor, minimal_floor, with_rows
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk305_batch_leak import BatchIndependence
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, tensors_in
+
+_NUDGE = 1e-3
+"""Relative to the largest value of the sample."""
 
 
 def replace_sample_zero(setup: TrainingSetup) -> BatchIndependence:
@@ -25,16 +29,71 @@ def replace_sample_zero(setup: TrainingSetup) -> BatchIndependence:
     before, threshold = floor(setup)
     after = evaluate(setup, _replaced(batch, size, donor))
     output, moved = _most_moved(before, after, size)
+    if moved <= threshold:
+        return BatchIndependence(size, output, moved, 0, False, threshold, "")
+    fewer = _with_one_fewer(setup, size)
+    try:
+        output, moved = _most_moved(_with_a_row_per_sample(before, fewer, size), after, size)
+    except NotExamined:  # the sizes were equal by chance
+        return BatchIndependence(size, output, 0.0, 0, False, threshold, "")
     pairs = zip(before.outputs[output][1:], after.outputs[output][1:], strict=True)
+    where = _first_module_to_move(setup, size, donor, threshold)
     return BatchIndependence(
         batch_size=size,
         output=output,
         moved=moved,
         rows_moved=sum(distance(row, other) > threshold for row, other in pairs),
-        one_column=_only_column_zero(before.outputs[output], after.outputs[output], size, threshold),
+        pairwise=_is_pairwise(before, after, fewer, output, threshold),
         floor=threshold,
-        module=_first_module_to_move(setup, size, donor, threshold) if moved > threshold else "",
+        module=where.module,
+        one_fewer=fewer is not None,
+        by_a_router=where.routed and not _moved_by_a_small_change(setup, size, before, threshold),
+        mixed_before=where.in_the_inputs,
     )
+
+
+def _with_one_fewer(setup: TrainingSetup, size: int) -> Pass | None:
+    """The batch without its last sample; None if the model does not run with fewer samples."""
+    try:
+        return evaluate(setup, with_rows(setup.fresh_batch(), size, lambda _, tensor: tensor[:-1]))
+    except Exception:
+        return None
+
+
+def _with_a_row_per_sample(before: Pass, fewer: Pass | None, size: int) -> Pass:
+    """The outputs that have one row fewer if the batch has one sample fewer."""
+    if fewer is None:
+        return before
+    shorter = {path for path, tensor in fewer.outputs.items() if tensor.shape[:1] == (size - 1,)}
+    return Pass({path: tensor for path, tensor in before.outputs.items() if path in shorter}, before.loss)
+
+
+def _moved_by_a_small_change(setup: TrainingSetup, size: int, before: Pass, threshold: float) -> bool:
+    """Whether other rows move if row 0 changes by little, or if only its masks are those of another sample.
+
+    What is chosen by comparison, such as the experts of a token, stays the same under a change of 1e-3.
+    """
+
+    def nudge(_: str, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_floating_point():
+            tensor[0] += _NUDGE * tensor[0].abs().amax()
+        return tensor
+
+    def masks(_: str, tensor: torch.Tensor) -> torch.Tensor:
+        is_mask = tensor.ndim > 1 and bool(((tensor == 0) | (tensor == 1)).all())
+        return torch.cat([tensor[1:2], tensor[1:]]) if is_mask else tensor
+
+    embeddings = [(path, module) for path, module in setup.named_modules if isinstance(module, nn.Embedding)]
+
+    def nudge_row(_path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: torch.Tensor) -> torch.Tensor:
+        return nudge("", output.clone()) if output.shape[:1] == (size,) else output
+
+    with ModuleCalls(embeddings, after=nudge_row):
+        nudged = evaluate(setup, with_rows(setup.fresh_batch(), size, nudge))
+    masked = evaluate(setup, with_rows(setup.fresh_batch(), size, masks))
+    exact = threshold <= minimal_floor(setup.model)  # two equal passes agree, so a mean over many rows is seen too
+    limits = (threshold / 100 if exact else threshold, threshold)
+    return any(_most_moved(before, after, size)[1] > most for after, most in zip((nudged, masked), limits, strict=True))
 
 
 def _replaced(batch: Any, size: int, donor: int) -> Any:
@@ -60,22 +119,45 @@ def _most_moved(before: Pass, after: Pass, size: int) -> tuple[str, float]:
     return max(moves.items(), key=lambda move: move[1])
 
 
-def _only_column_zero(before: torch.Tensor, after: torch.Tensor, size: int, threshold: float) -> bool:
-    square = before.ndim == 2 and before.shape == after.shape == (size, size)
-    return square and distance(before[1:, 1:], after[1:, 1:]) <= threshold
+def _is_pairwise(before: Pass, after: Pass, fewer: Pass | None, output: str, threshold: float) -> bool:
+    """Whether an output compares each sample with each: a (B, B) matrix for any B, or one of which column 0 moved."""
+    one, other = before.outputs[output], after.outputs[output]
+    size = len(one)
+    if one.shape != (size, size) or one.shape != other.shape:
+        return False
+    if fewer is not None:
+        return fewer.outputs[output].shape == (size - 1, size - 1)
+    return distance(one[1:, 1:], other[1:, 1:]) <= threshold
 
 
-def _first_module_to_move(setup: TrainingSetup, size: int, donor: int, threshold: float) -> str:
-    """Run two more passes that record the rows of every module's outputs."""
+@dataclass(frozen=True)
+class _Place:
+    module: str
+    """The first module one of whose outputs moved."""
+    routed: bool
+    """Whether entries of a list of modules got a part of the rows that the list's owner got."""
+    in_the_inputs: bool
+    """Whether the inputs of the first module that ran moved already."""
+
+
+def _first_module_to_move(setup: TrainingSetup, size: int, donor: int, threshold: float) -> _Place:
+    """Run two more passes that record the rows of every module's inputs and outputs."""
     before, after = _RowRecorder(setup, size), _RowRecorder(setup, size)
     with before:
         evaluate(setup)
     with after:
         evaluate(setup, _replaced(setup.fresh_batch(), size, donor))
-    for (path, rows), (_, others) in zip(before.rows, after.rows, strict=False):
-        if distance(rows, others) > threshold:
-            return path
-    return ""
+    moved = (
+        path
+        for (path, rows), (_, others) in zip(before.rows, after.rows, strict=False)
+        if distance(rows, others) > threshold
+    )
+    inputs = zip(before.inputs, after.inputs, strict=False)
+    return _Place(
+        module=next(moved, ""),
+        routed=after.routed,
+        in_the_inputs=any(distance(rows, others) > threshold for rows, others in inputs),
+    )
 
 
 class _RowRecorder:
@@ -84,7 +166,13 @@ class _RowRecorder:
     def __init__(self, setup: TrainingSetup, size: int) -> None:
         self.size = size
         self.rows: list[tuple[str, torch.Tensor]] = []
-        self._calls = ModuleCalls(setup.named_modules, after=self._keep)
+        self.routed = False
+        self.inputs: list[torch.Tensor] = []
+        """The other rows of what the first module that ran was given."""
+        self._lists = {path for path, module in setup.named_modules if isinstance(module, nn.ModuleList)}
+        self._given: dict[str, int] = {}  # module → rows of its last input
+        self._calls = ModuleCalls(setup.named_modules, before=self._look_at_inputs, after=self._keep)
+        self._began = False
 
     def __enter__(self) -> None:
         self._calls.__enter__()
@@ -92,7 +180,22 @@ class _RowRecorder:
     def __exit__(self, *_: object) -> None:
         self._calls.remove()
 
+    def _look_at_inputs(self, path: str, _module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._given[path] = _most_rows((args, kwargs))
+        if path.rpartition(".")[0] in self._lists:
+            owner = path.rpartition(".")[0].rpartition(".")[0]
+            self.routed |= 0 < self._given[path] < self._given.get(owner, 0)
+        if not self._began:
+            self._began = True
+            given = [tensor for _, tensor in tensors_in((args, kwargs)) if tensor.shape[:1] == (self.size,)]
+            self.inputs = [tensor.detach()[1:].clone() for tensor in given]
+
     def _keep(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         for _, tensor in tensors_in(output):
             if tensor.shape[:1] == (self.size,):
                 self.rows.append((path, tensor.detach()[1:].clone()))
+
+
+def _most_rows(value: Any) -> int:
+    rows = (tensor.numel() // tensor.shape[-1] for _, tensor in tensors_in(value) if tensor.numel() and tensor.ndim)
+    return max(rows, default=0)

@@ -58,3 +58,51 @@ def table_of_words_of_a_backbone_that_is_given_embeddings():
             return {"loss": (self.head(hidden[:, 0]) - y).square().mean()}
 
     return _program(Expert(), module="expert.embed_tokens", severity="info")
+
+
+class TwoHeads(Policy):
+    """Reads `steer` from the batch and its own head for it, if the batch has any."""
+
+    def __init__(self):
+        super().__init__()
+        self.wrist = self.experts = nn.Identity()
+        self.steering = nn.Linear(4, 1)
+
+    def forward(self, x, y, steer=None):
+        loss = (self.head(self.vision(x)) - y).square().mean()
+        return {"loss": loss if steer is None else loss + (self.steering(self.vision(x)) - steer).square().mean()}
+
+
+def head_that_this_batch_does_not_need():
+    return _program(TwoHeads(), module="steering", severity="info", message="another batch may need it")
+
+
+def head_that_no_batch_of_the_loader_needs():
+    batches = [{"x": torch.randn(3, 4), "y": torch.randn(3, 2)} for _ in range(4)]
+    return {"model": TwoHeads(), "dataloader": batches, "expect": {"module": "steering", "severity": "warning"}}
+
+
+class Heads(Policy):
+    def __init__(self):
+        super().__init__()
+        self.wrist = self.experts = nn.Identity()
+        self.heads = nn.ModuleDict({"reach": nn.Linear(4, 2), "grasp": nn.Linear(4, 2)})
+
+    def forward(self, x, y, task="reach"):
+        return {"loss": (self.heads[task](self.head.weight.new_ones(1) * self.vision(x)) - y).square().mean()}
+
+
+def head_of_another_task_in_a_dictionary():
+    model = Heads()
+    model.head.requires_grad_(False)
+    return _program(model, module="heads.grasp", severity="info", message="Its sibling `heads.reach` is")
+
+
+def part_of_a_dictionary_that_is_a_name_space():
+    class Named(Heads):
+        def forward(self, x, y):
+            return {"loss": (self.heads.reach(self.vision(x)) - y).square().mean()}
+
+    model = Named()
+    model.head.requires_grad_(False)
+    return _program(model, module="heads.grasp", severity="warning")

@@ -120,3 +120,18 @@ def checkpointed_tower():
             return checkpoint(self.vision, x.requires_grad_(), use_reentrant=True)
 
     return _program(Checkpointed())
+
+
+def head_that_another_batch_of_the_loader_needs():
+    class TwoHeads(Policy):
+        def __init__(self):
+            super().__init__()
+            self.steering = nn.Linear(4, 1)
+
+        def forward(self, x, y, steer=None):
+            loss = (self.head(self.vision(x)) - y).square().mean()
+            return {"loss": loss if steer is None else loss + (self.steering(self.vision(x)) - steer).square().mean()}
+
+    batches = [{"x": torch.randn(3, 4), "y": torch.randn(3, 2)} for _ in range(4)]
+    batches[2]["steer"] = torch.randn(3, 1)
+    return {"model": TwoHeads(), "dataloader": batches}

@@ -91,3 +91,87 @@ def seen_in_inference_alone():
 
     batch = {"state": torch.randn(4, 6), "action": torch.randn(4, 3)}
     return {"model": Policy(), "batch": batch, "expect": {"severity": "error"}}
+
+
+class Routed(nn.Module):
+    """Each expert takes at most two rows, in the order of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.head = nn.Linear(6, 2), nn.Linear(6, 3)
+        self.experts = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+        with torch.no_grad():
+            self.router.weight[:, 0] = torch.tensor([10.0, -10.0])
+
+    def forward(self, x):
+        chosen, out = self.router(x).argmax(-1), x.clone()
+        for index, expert in enumerate(self.experts):
+            mine = (chosen == index).nonzero()[:2, 0]
+            out = out.index_add(0, mine, expert(x[mine]))
+        return self.head(out)
+
+
+def _rows_for_both_experts():
+    rows = torch.randn(8, 6)
+    rows[:, 0] = torch.tensor([1.0, -1.0] * 4)
+    return rows
+
+
+def experts_with_a_capacity():
+    return {
+        "model": Routed(),
+        "batch": _rows_for_both_experts(),
+        "loss_fn": lambda model, batch: model(batch).square().mean(),
+        "expect": {"severity": "info", "message": "compete"},
+    }
+
+
+def experts_with_a_capacity_and_a_mean_over_the_batch():
+    class Leaks(Routed):
+        def forward(self, x):
+            return super().forward(x - x.mean(0))
+
+    return {
+        "model": Leaks(),
+        "batch": _rows_for_both_experts(),
+        "loss_fn": lambda model, batch: model(batch).square().mean(),
+        "expect": {"severity": "error"},
+    }
+
+
+def samples_mixed_before_the_model():
+    def loss_fn(model, batch):
+        return model(0.7 * batch + 0.3 * batch[torch.randperm(len(batch))]).square().mean()
+
+    return {
+        "model": nn.Linear(6, 3),
+        "batch": torch.randn(8, 6),
+        "loss_fn": loss_fn,
+        "expect": {"severity": "info", "message": "as mixup does"},
+    }
+
+
+def samples_normalised_over_the_batch_before_the_model():
+    return {
+        "model": nn.Linear(6, 3),
+        "batch": torch.randn(8, 6),
+        "loss_fn": lambda model, batch: model(batch - batch.mean(0)).square().mean(),
+        "expect": {"severity": "error"},
+    }
+
+
+def distances_of_each_sample_to_each():
+    class Distances(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encode = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return (-torch.cdist(self.encode(x), self.encode(x))).softmax(1)
+
+    return {
+        "model": Distances(),
+        "batch": torch.randn(4, 6),
+        "loss_fn": lambda model, batch: model(batch).diagonal().log().mean(),
+        "expect": {"severity": "info"},
+    }

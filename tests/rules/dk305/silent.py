@@ -69,3 +69,23 @@ def model_that_raises():
         "loss_fn": loss_fn,
         "expect": {"not_examined": "KeyError"},
     }
+
+
+def features_of_a_table_that_has_as_many_rows_as_the_batch():
+    """The second output is a table of five prototypes, not five samples."""
+
+    class Prototypes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encode, self.table = nn.Linear(6, 4), nn.Parameter(torch.randn(5, 4))
+
+        def forward(self, x):
+            features = self.encode(x)
+            weights = (features @ self.table.T).softmax(-1)
+            return {"features": features, "updated": self.table + weights.T.detach() @ features.detach()}
+
+    return {
+        "model": Prototypes(),
+        "batch": torch.randn(5, 6),
+        "loss_fn": lambda model, batch: model(batch)["features"].square().mean(),
+    }
