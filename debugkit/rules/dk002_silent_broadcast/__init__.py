@@ -19,6 +19,7 @@ Give both the same shape before the comparison: `prediction.squeeze(-1)` if the 
 - Equal shapes, and shapes whose extra dimensions of size 1 add no pair (a batch of one).
 - Scalars.
 - Differences that do not end in a scalar with a gradient: relative positions, metrics.
+- Differences that `torch.distributions` takes: it broadcasts the parameters of a distribution on purpose.
 - Differences between two predictions or two constants, and statistics that are subtracted before the comparison.
 - Operands with the same number of dimensions, if the code inserted the singleton dimension just before (pairwise
   distances).

@@ -6,7 +6,9 @@ up to a scalar that requires a gradient. A relative position or a metric does no
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, MutableMapping, Sequence
+from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -15,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from debugkit._torch_private import leave
 from debugkit.finding import SourceLine
-from debugkit.frames import user_line
+from debugkit.frames import is_users, user_line
 from debugkit.probe import Probe
 from debugkit.rules.dk002_silent_broadcast import Comparison, LossOperands
 from debugkit.setup import TrainingSetup
@@ -61,6 +63,16 @@ class LossOperandsProbe(Probe[LossOperands]):
         return self._last
 
 
+def _inside_a_distribution() -> bool:
+    """Whether torch.distributions takes the difference: it broadcasts the parameters of a distribution on purpose."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if "/torch/distributions/" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _Recorder(TorchFunctionMode):
     """Intercepts every torch call. It refers to tensors weakly, so it keeps none alive."""
 
@@ -97,7 +109,8 @@ class _Recorder(TorchFunctionMode):
             self._outer[output] = True
         if name in _ELEMENTWISE or name in _REDUCTIONS:
             made_from = [comparison for tensor in tensors for comparison in self._from.get(tensor, ())]
-            if name in _DIFFERENCES and len(tensors) == 2 and self._prediction_against_target(*tensors):
+            compared = name in _DIFFERENCES and len(tensors) == 2 and self._prediction_against_target(*tensors)
+            if compared and not _inside_a_distribution():
                 # Earlier differences (a mean subtracted from both sides) only prepare this one, unless samples crossed.
                 made_from = [before for before in made_from if before.crossed]
                 made_from.append(self._comparison(name.strip("_"), tensors[0], tensors[1], user_line()))

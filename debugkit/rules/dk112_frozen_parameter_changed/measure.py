@@ -47,7 +47,15 @@ class FrozenTensorsProbe(Probe[FrozenTensors]):
     def observation(self) -> FrozenTensors:
         if not self._frozen:
             raise NotExamined("Nothing in the model is frozen.")
-        return FrozenTensors(len(self._frozen), tuple(self._changes.values()))
+        kept_up = self._statistics_of_its_own()
+        changes = (change for change in self._changes.values() if not _is_kept_up(change, kept_up))
+        return FrozenTensors(len(self._frozen), tuple(changes))
+
+    def _statistics_of_its_own(self) -> set[str]:
+        """Paths of the modules, other than torch's norms, that wrote to their own buffers in the forward pass."""
+        modules = {path: module for module, path in self.setup.module_paths.items()}
+        written = {change.module for change in self._changes.values() if change.kind == "buffer"}
+        return {path for path in written if not type(modules[path]).__module__.startswith("torch.")}
 
     def _compare(self, cause: Cause) -> None:
         for path, before in self._copies.items():
@@ -64,6 +72,11 @@ class FrozenTensorsProbe(Probe[FrozenTensors]):
                 numel=now.numel(),
                 largest=float((now - before).abs().max()),
             )
+
+
+def _is_kept_up(change: FrozenChange, modules: set[str]) -> bool:
+    """Whether a module maintains the tensor itself, without gradients: a codebook that follows by moving averages."""
+    return change.cause == "forward" and (change.module in modules or change.module.rpartition(".")[0] in modules)
 
 
 def _frozen_tensors(setup: TrainingSetup) -> dict[str, torch.Tensor]:

@@ -121,3 +121,13 @@ def likelihood_of_a_learnt_mean():
             return {"loss": (y - self.mean).square().mean()}
 
     return {"model": Gaussian(), "batch": {"y": torch.randn(5, 2)}}
+
+
+def likelihood_under_a_prior_with_a_mean_for_each_feature():
+    prior = torch.distributions.Normal(torch.zeros(4), torch.ones(4))
+
+    return {
+        "model": nn.Linear(6, 4),
+        "batch": torch.randn(8, 6),
+        "loss_fn": lambda model, batch: -prior.log_prob(model(batch)).sum(1).mean(),
+    }

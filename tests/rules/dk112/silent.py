@@ -53,3 +53,24 @@ def low_rank_adapter():
 
 def nothing_frozen():
     return _program(nn.Linear(4, 2), expect={"not_examined": "Nothing in the model is frozen"})
+
+
+def codebook_that_follows_by_moving_averages():
+    class Codebook(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.codes = nn.Embedding(6, 4).requires_grad_(False)
+            self.register_buffer("sums", self.codes.weight.clone())
+            self.register_buffer("counts", torch.ones(6))
+
+        def forward(self, x):
+            chosen = torch.cdist(x, self.codes.weight).argmin(1)
+            if self.training:
+                with torch.no_grad():
+                    one_hot = nn.functional.one_hot(chosen, 6).float()
+                    self.counts.lerp_(one_hot.sum(0), 0.01)
+                    self.sums.lerp_(one_hot.T @ x, 0.01)
+                    self.codes.weight.copy_(self.sums / self.counts[:, None])
+            return x + (self.codes(chosen) - x).detach()
+
+    return _program(nn.Sequential(nn.Linear(4, 4), Codebook(), nn.Linear(4, 2)).train())
