@@ -60,8 +60,10 @@ class LoopOperations(TorchFunctionMode):
         output = func(*args, **(kwargs or {}))
         if torch.compiler.is_compiling():
             return output
-        if self.armed and type(output) is Tensor and output.requires_grad and self.noted < _MOST:
-            self._note(getattr(func, "__name__", "operation"), args, kwargs, output)
+        name = getattr(func, "__name__", "operation")
+        made = args[0] if name == "__setitem__" else output
+        if self.armed and type(made) is Tensor and made.requires_grad and self.noted < _MOST:
+            self._note(name, args, kwargs, made)
         return output
 
     def _note(self, name: str, args: Any, kwargs: Any, output: Tensor) -> None:

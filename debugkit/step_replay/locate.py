@@ -24,6 +24,8 @@ def forward_origin(ranges: Sequence[Range], calls: Sequence[ModuleCall], exempt:
             continue
         if kind == "-Inf" and entry.kind != "loss":
             continue
+        if kind == "Inf" and entry.kind == "op" and _was_put_in_place(ranges[: position + 1]):
+            continue
         origin = (
             _replayed(entry, kind, calls, exempt)
             if entry.kind == "output"
@@ -32,6 +34,11 @@ def forward_origin(ranges: Sequence[Range], calls: Sequence[ModuleCall], exempt:
         if origin is not None:
             return origin
     return None
+
+
+def _was_put_in_place(ranges: Sequence[Range]) -> bool:
+    """Whether an operation of the loop wrote an Inf on purpose: the next one takes it away, or the loss shows it."""
+    return any(seen.nonfinite and seen.entry.kind == "op" and seen.entry.name in PLACES for seen in ranges)
 
 
 def gradient_origin(

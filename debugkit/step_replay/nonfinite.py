@@ -7,7 +7,8 @@ from typing import Literal
 
 from debugkit.finding import SourceLine
 from debugkit.observation import measured_by
-from debugkit.plain_data import PlainData
+from debugkit.plain_data import PlainData, show_line
+from debugkit.rule_text import code, counted, module_name, sentence, verb
 
 Source = Literal["operation", "accumulation", "input", "parameter", "unlocated"]
 """operation: an operation produced it. accumulation: a sum of finite gradients overflowed. input, parameter: it was
@@ -55,6 +56,66 @@ class NonfiniteOrigin(PlainData):
     note: str = ""
     frames: tuple[Frame, ...] = field(default=())
     """The last module calls up to the first non-finite one, oldest first."""
+
+    def __str__(self) -> str:
+        text = self.sentence
+        if self.at is not None:
+            text += f"\n    at {show_line(self.at)}"
+        if self.module is not None:
+            text += f"\n    in {module_name(self.module)}"
+        return text
+
+    @property
+    def sentence(self) -> str:
+        """What happened, in one sentence, or two for gradients."""
+        return _in_forward(self) if self.phase == "forward" else _in_backward(self)
+
+
+def _in_forward(origin: NonfiniteOrigin) -> str:
+    if origin.source == "input":
+        return f"{_input(origin.operation)} already contains {origin.kind} when the forward pass begins."
+    if origin.source == "parameter":
+        path = ".".join(filter(None, (origin.module, origin.operation)))
+        return f"{code(path)} already contains {origin.kind} when the forward pass begins."
+    if origin.source == "unlocated":
+        place = f"The output of {module_name(origin.module)}" if origin.operation != "loss" else "The loss"
+        return f"{place} contains {origin.kind}; the operation that produced it is unknown: {origin.note}."
+    place = f" in {code(origin.code)}" if origin.code else ""
+    return f"{code(_operation(origin.operation))} returned {origin.kind} for {_given(origin)}{place}."
+
+
+def _in_backward(origin: NonfiniteOrigin) -> str:
+    affected = len(origin.parameters)
+    reach = f"{affected:,} of {counted(origin.parameter_count, 'gradient')} {verb(affected, 'is', 'are')} not finite"
+    if not origin.parameter_count:  # a step that was replayed only to find the operation
+        reach = "The affected gradients were not recorded"
+    if origin.source == "unlocated":
+        first = f", that of {code(origin.parameters[0])} first" if origin.parameters else ""
+        return f"{reach}{first}; the operation that produced them is unknown: {origin.note}."
+    what = (
+        f"{code(origin.operation)} returned {origin.kind} for a finite gradient"
+        if origin.source == "operation"
+        else f"Finite gradients became {origin.kind} when they were added up for {code(origin.operation)}"
+    )
+    return f"{what}{f' in the backward pass of {code(origin.code)}' if origin.code else ''}. {reach}."
+
+
+def _given(origin: NonfiniteOrigin) -> str:
+    if origin.inputs_finite:
+        return "finite input"
+    kinds, _, source = origin.inputs.partition(" from ")
+    came = f" (from {source if source == 'the model' else code(_operation(source))})" if source else ""
+    return f"input that contains {kinds}{came}"
+
+
+def _operation(name: str) -> str:
+    """The name that a program uses: `_softmax` is the operation inside `softmax`."""
+    return name.lstrip("_")
+
+
+def _input(name: str) -> str:
+    """The name of a keyword is code; `the input`, `input 0` and `argument 2` are words."""
+    return sentence(name) if name == "the input" or name.startswith(("input ", "argument ")) else code(name)
 
 
 @measured_by("debugkit.measurements.nonfinite.measure:trace_nonfinite", cost=3, requires=("batch",))

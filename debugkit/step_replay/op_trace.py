@@ -25,7 +25,8 @@ from debugkit.structure import tensors_in
 PLACES = frozenset((
     "masked_fill", "masked_fill_", "masked_scatter", "fill", "fill_", "full", "full_like", "new_full", "where",
     "scatter", "scatter_", "index_put", "index_put_", "index_fill", "index_fill_", "copy_", "copy", "_to_copy",
-    "clone", "cat", "stack", "lift_fresh", "lift_fresh_copy", "tril", "triu", "constant_pad_nd", "scalar_tensor",
+    "fill_diagonal_", "__setitem__", "masked_scatter_", "diagonal_scatter", "clone", "cat", "stack", "lift_fresh",
+    "lift_fresh_copy", "tril", "triu", "constant_pad_nd", "scalar_tensor",
     "slice_scatter", "select_scatter", "index_copy", "index_copy_",
 ))
 """Operations that only write or copy values."""

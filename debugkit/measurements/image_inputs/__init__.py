@@ -20,7 +20,7 @@ class ImageInput:
     whole_numbers: bool
     """Whether every value is an integer."""
     lowest_share: float
-    """The share of values that equal the minimum."""
+    """The share of values that equal the minimum; 0 if they are fewer than eight."""
     above_lowest: float
     """The smallest value above the minimum; the minimum itself if there is none."""
 

@@ -20,6 +20,8 @@ from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.setup import TrainingSetup
 
 _CHANNELS = (1, 3, 4)
+_FEWEST = 8
+"""Fewer equal values are no bar: the lowest of all real numbers is usually there once."""
 _PATCHES = re.compile(r"(^|[._])patch(es|ify)?([._]|_?embed|$)|patch_embed", re.IGNORECASE)
 
 
@@ -88,7 +90,7 @@ def _numbers(image: torch.Tensor) -> torch.Tensor:
     above = torch.where(at_lowest, torch.inf, values).amin()
     above = torch.where(above.isinf(), lowest, above)
     whole = (values == values.round()).all()
-    share = at_lowest.float().mean()
+    share = torch.where(at_lowest.sum() >= _FEWEST, at_lowest.float().mean(), 0.0)
     std = values.std(correction=0)
     return torch.stack([lowest, values.amax(), values.mean(), std, whole.float(), share, above])
 

@@ -25,8 +25,9 @@ Give the operation an input for which it is defined:
 Do not apply `nan_to_num` or `clamp` to the result: the gradient of the operation stays NaN.
 
 ## When it stays silent
-Boolean and integer tensors. An Inf that was assigned and not computed: `masked_fill(mask, -inf)`, `full`, `where`. A
--Inf that leads to no NaN and to no infinite loss (`exp(-inf)` is 0).
+Boolean and integer tensors. An Inf that was assigned and not computed: `masked_fill(mask, -inf)`, `full`, `where`, and
+what follows from it, as long as the loss is finite (a distance to oneself that `min` or `topk` leaves out). A -Inf that
+leads to no NaN and to no infinite loss (`exp(-inf)` is 0).
 
 ## Cost
 Under `watch()`, one minimum and one maximum for each module output are kept on the device, and one transfer per step
@@ -42,7 +43,6 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.rule import Context, rule
-from debugkit.rule_text import code, module_name, sentence
 from debugkit.step_replay.nonfinite import Nonfinite, NonfiniteOrigin
 
 
@@ -60,7 +60,7 @@ def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
     if origin is None:
         return
     yield context.finding(
-        _message(origin),
+        origin.sentence,
         module=origin.module,
         at=origin.at,
         evidence={
@@ -72,37 +72,6 @@ def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
         },
         fix=_fix(origin),
     )
-
-
-def _message(origin: NonfiniteOrigin) -> str:
-    if origin.source == "input":
-        return f"{_input(origin.operation)} already contains {origin.kind} when the forward pass begins."
-    if origin.source == "parameter":
-        path = ".".join(filter(None, (origin.module, origin.operation)))
-        return f"{code(path)} already contains {origin.kind} when the forward pass begins."
-    if origin.source == "unlocated":
-        place = f"The output of {module_name(origin.module)}" if origin.operation != "loss" else "The loss"
-        return f"{place} contains {origin.kind}; the operation that produced it is unknown: {origin.note}."
-    place = f" in {code(origin.code)}" if origin.code else ""
-    return f"{code(_operation(origin.operation))} returned {origin.kind} for {_given(origin)}{place}."
-
-
-def _given(origin: NonfiniteOrigin) -> str:
-    if origin.inputs_finite:
-        return "finite input"
-    kinds, _, source = origin.inputs.partition(" from ")
-    came = f" (from {source if source == 'the model' else code(_operation(source))})" if source else ""
-    return f"input that contains {kinds}{came}"
-
-
-def _operation(name: str) -> str:
-    """The name that a program uses: `_softmax` is the operation inside `softmax`."""
-    return name.lstrip("_")
-
-
-def _input(name: str) -> str:
-    """The name of a keyword is code; `the input`, `input 0` and `argument 2` are words."""
-    return sentence(name) if name == "the input" or name.startswith(("input ", "argument ")) else code(name)
 
 
 def _fix(origin: NonfiniteOrigin) -> str:

@@ -37,8 +37,7 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.rule import Context, rule
-from debugkit.rule_text import code, counted, verb
-from debugkit.step_replay.nonfinite import Nonfinite, NonfiniteOrigin
+from debugkit.step_replay.nonfinite import Nonfinite
 
 
 @rule(
@@ -55,7 +54,7 @@ def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
     if origin is None:
         return
     yield context.finding(
-        _message(origin),
+        origin.sentence,
         module=origin.module,
         parameter=origin.parameters[0] if origin.parameters and origin.at is None else None,
         at=origin.at,
@@ -73,19 +72,3 @@ def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
         else "Look for values near the dtype's maximum, and compute this part in bfloat16 or float32.",
         affects=origin.parameters,
     )
-
-
-def _message(origin: NonfiniteOrigin) -> str:
-    affected = len(origin.parameters)
-    reach = f"{affected:,} of {counted(origin.parameter_count, 'gradient')} {verb(affected, 'is', 'are')} not finite"
-    if not origin.parameter_count:  # a step that was replayed only to find the operation
-        reach = "The affected gradients were not recorded"
-    if origin.source == "unlocated":
-        first = f", that of {code(origin.parameters[0])} first" if origin.parameters else ""
-        return f"{reach}{first}; the operation that produced them is unknown: {origin.note}."
-    what = (
-        f"{code(origin.operation)} returned {origin.kind} for a finite gradient"
-        if origin.source == "operation"
-        else f"Finite gradients became {origin.kind} when they were added up for {code(origin.operation)}"
-    )
-    return f"{what}{f' in the backward pass of {code(origin.code)}' if origin.code else ''}. {reach}."

@@ -29,6 +29,16 @@ def test_first_nonfinite_leaves_the_model_as_it_was() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_first_nonfinite_prints_sentences() -> None:
+    model, batch = faulty_models.Distance(), torch.randn(4, 3)
+    printed = str(debugkit.first_nonfinite(model, batch, lambda model, batch: model(batch).sum()))
+    assert printed.startswith("`SqrtBackward0` returned Inf for a finite gradient in the backward pass of `")
+    assert "faulty_models.py:" in printed
+    assert "NonfiniteOrigin" not in printed
+    printed = str(debugkit.first_nonfinite(model, batch / 0, lambda model, batch: model(batch).sum()))
+    assert "already contains" in printed
+
+
 def test_first_nonfinite_is_none_on_a_healthy_step() -> None:
     assert debugkit.first_nonfinite(loops.Policy(), torch.randn(4, 3), lambda m, b: m(b)["action"].sum()) is None
 

@@ -151,3 +151,14 @@ def in_the_loss_of_a_loop():
     model = nn.Sequential(nn.Linear(3, 2))
     optimizer = torch.optim.AdamW(model.parameters())
     return {"model": model, "optimizer": optimizer, "loop": _train(loss_of), "expect": {"message": "returned Inf"}}
+
+
+def infinite_fill_that_stays_in_the_loss():
+    def loss_of(model, broken):
+        z = model(torch.randn(4, 3))
+        d = torch.cdist(z, z + 1).masked_fill(torch.eye(4).bool(), float("inf"))
+        return (d if broken else d.min(1).values).mean()  # DK201
+
+    model = nn.Sequential(nn.Linear(3, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    return {"model": model, "optimizer": optimizer, "loop": _train(loss_of), "expect": {"message": "returned Inf"}}

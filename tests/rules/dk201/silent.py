@@ -97,3 +97,40 @@ def infinity_in_a_loop():
             optimizer.step()
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def _loop_over(loss_of):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def loop(model, optimizer):
+        label = torch.arange(2).repeat(4)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(model(torch.randn(8, 4)), label).backward()
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def hardest_negative_in_a_loop():
+    """The distances to the same class are infinite, so that `min` takes another one."""
+
+    def loss_of(z, label):
+        d = torch.cdist(z, z)
+        same = label[:, None] == label[None, :]
+        near = d.masked_fill(same, float("inf")).min(1).values
+        return (d.masked_fill(~same, float("-inf")).max(1).values - near + 1).relu().mean()
+
+    return _loop_over(loss_of)
+
+
+def nearest_neighbours_in_a_loop():
+    def loss_of(z, label):
+        d = torch.cdist(z, z).square()
+        d[torch.arange(8), torch.arange(8)] = torch.inf
+        d = d / 2
+        weights = (-d).softmax(1)
+        return -(weights * (label[:, None] == label[None, :])).sum(1).log().mean() + d.topk(2, largest=False)[0].mean()
+
+    return _loop_over(loss_of)

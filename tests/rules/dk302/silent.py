@@ -81,3 +81,9 @@ def the_labs_policy():
     from labs.vla.policy import Policy
 
     return {"model": Policy(), "batch": collate(demonstrations(8, 0), range(8))}
+
+
+def noise_whose_lowest_value_is_far_from_the_next():
+    image = torch.randn(2, 3, 8, 8)
+    image[0, 0, 0, 0] = image.min() - 1.5
+    return _program(image)
