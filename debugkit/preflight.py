@@ -25,14 +25,13 @@ from debugkit.preserve_state import preserved
 from debugkit.probe import Probe
 from debugkit.report import Report, fingerprint
 from debugkit.root_cause import fold
-from debugkit.rule import Rule, all_rules, choose
+from debugkit.rule import Rule, all_rules, choose, codes_in
+from debugkit.rule_text import counted
 from debugkit.setup import LossFn, TrainingSetup
+from debugkit.spending import Spending
 from debugkit.step import ObservedStep, quiet_eager
 
-BUDGET = 40.0
-"""The total cost of all experiments, in forward passes of one batch. Beyond it, the most expensive are skipped."""
-_PATIENCE_S = 5.0
-_STEP_COST = 3.0
+_PATIENCE_S = 2.0
 
 Progress = Callable[[str], None]
 
@@ -49,7 +48,7 @@ def check(
     device: str | torch.device | None = None,
     declare: Declare | None = None,
     baseline: str | Path | None = None,
-    budget: float = BUDGET,
+    budget: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Examine a model, its loss, its optimizer and its data before training. Everything stays bit-identical.
@@ -64,23 +63,26 @@ def check(
         loss_fn: `loss_fn(model, batch)` returns a scalar tensor; the default is `model(**batch).loss`.
         optimizer: the optimizer, or several.
         dataloader: a loader, or a mapping of role (`"train"`, `"validation"`) to loader.
-        select: codes or prefixes (`"DK1"`) of the rules to examine, as in ruff; all by default.
+        select: codes or prefixes (`"DK1"`) of the rules to examine, as in ruff; all by default. A list of them, or a
+            string with commas.
         ignore: codes or prefixes to leave out, or a mapping of each to a reason, which the report shows.
         device: the device for the rules about devices; by default CUDA, simulated if it is not available.
         declare: facts that no tool can infer.
         baseline: path of an earlier report in JSON; its findings are listed in `known` instead of `findings`.
-        budget: the total cost of all experiments, in forward passes of one batch.
-        progress: called with a progress message after the first five seconds; by default it is written to stderr.
+        budget: the total cost of all experiments, in forward passes of one batch; by default 40, or more if they take
+            less than five seconds.
+        progress: called with the expected duration if it is more than two seconds, and with a progress message after
+            the first two; by default they are written to stderr if it is a terminal.
 
     Raises SetupError if an argument is of the wrong kind, UnknownCodeError if a code matches no rule, and ValueError if
     `baseline` cannot be read.
     """
     setup = TrainingSetup.of(model, batch, loss_fn, optimizer, dataloader, device, declare)
     reasons = _reasons(ignore)
-    wanted = choose(all_rules(), _codes(select))
+    wanted = choose(all_rules(), codes_in(select))
     chosen = choose(wanted, None, reasons)
     ignored = [Unexamined(rule.code, _why_ignored(rule.code, reasons)) for rule in wanted if rule not in chosen]
-    report = examine(setup, chosen, budget=budget, progress=progress or _to_stderr)
+    report = examine(setup, chosen, budget=budget, progress=progress or _to_a_terminal)
     known = _known(baseline)
     return Report(
         findings=fold(finding for finding in report.findings if fingerprint(finding) not in known),
@@ -93,14 +95,16 @@ def check(
 
 
 def examine(
-    setup: TrainingSetup, rules: Sequence[Rule], *, budget: float = BUDGET, progress: Progress | None = None
+    setup: TrainingSetup, rules: Sequence[Rule], *, budget: float | None = None, progress: Progress | None = None
 ) -> Report:
     """Make each observation that the rules need once, and judge. The findings are not folded."""
     here = [rule for rule in rules if _belongs_here(rule)]
     elsewhere = [Unexamined(rule.code, _elsewhere(rule)) for rule in rules if rule not in here]
     needed = {kind for rule in here for kind in (*rule.needs, *rule.uses)}
+    began = time.monotonic()
     seen, missing, failure = _observe_step(setup, probes_of(needed))
-    _run_measurements(setup, functions_of(needed), budget, progress, seen, missing, failure)
+    spending = Spending(budget, time.monotonic() - began if seen and failure is None else 0.0)
+    _run_measurements(setup, functions_of(needed), spending, progress, seen, missing, failure)
     findings, examined, unexamined = judge(here, seen, missing, setup.declare, mode="check")
     return Report(
         findings=tuple(findings),
@@ -136,7 +140,7 @@ def _observe_step(
 def _run_measurements(
     setup: TrainingSetup,
     measurements: Sequence[Measurement],
-    budget: float,
+    spending: Spending,
     progress: Progress | None,
     seen: Observations,
     missing: dict[type, Unexamined],
@@ -146,22 +150,38 @@ def _run_measurements(
 
     Those that test what the user declared come first, then the cheapest.
     """
-    spent, began = 0.0, time.monotonic()
-    for number, one in enumerate(sorted(measurements, key=lambda one: not _was_declared(setup, one)), start=1):
+    began = time.monotonic()
+    ordered = sorted(measurements, key=lambda one: not _was_declared(setup, one))
+    if progress is not None:
+        _announce(setup, ordered, spending, progress)
+    for number, one in enumerate(ordered, start=1):
         absent = _absent(setup, one)
         if absent is not None:
             missing[one.observation] = Unexamined("", absent)
             continue
-        if one.cost and spent + one.cost > budget:
-            why = f"It costs {one.cost:g} forward passes and the budget of {budget:g} is spent: select it alone."
+        if not spending.affords(one.cost):
+            why = f"It costs {one.cost:g} forward passes and {spending.spent}: select it alone."
             missing[one.observation] = Unexamined("", why)
             continue
-        if progress is not None and time.monotonic() - began > _PATIENCE_S:
-            progress(f"measurement {number} of {len(measurements)}: {one.name}")
+        started = time.monotonic()
+        if progress is not None and started - began > _PATIENCE_S:
+            progress(f"measurement {number} of {len(ordered)}: {one.name}")
         with preserved(setup), quiet_eager(setup.model):
             _attempt(one.observation, lambda one=one: one.load()(setup), seen, missing, failure)  # type: ignore[misc]
-        if one.observation in seen:
-            spent += one.cost  # a measurement that does not apply stops early
+        if one.observation in seen:  # a measurement that does not apply stops early
+            spending.spend(one.cost, time.monotonic() - started)
+
+
+def _announce(
+    setup: TrainingSetup, measurements: Sequence[Measurement], spending: Spending, progress: Progress
+) -> None:
+    """Say how much will run, if one would notice."""
+    costs = [one.cost for one in measurements if _absent(setup, one) is None]
+    passes = min(sum(costs), spending.most_passes)
+    if (seconds := spending.expected_seconds(passes)) > _PATIENCE_S:
+        progress(
+            f"up to {counted(len(costs), 'measurement')}, {passes:g} forward passes of the batch, about {seconds:.0f} s"
+        )
 
 
 def _attempt(
@@ -221,14 +241,10 @@ def _elsewhere(rule: Rule) -> str:
     return "It reads a configuration: call debugkit.integrations.hydra.check_config()."
 
 
-def _codes(select: str | Sequence[str] | None) -> Sequence[str] | None:
-    return [select] if isinstance(select, str) else select
-
-
 def _reasons(ignore: str | Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
     if isinstance(ignore, Mapping):
         return {prefix.upper(): reason for prefix, reason in ignore.items()}
-    return dict.fromkeys((prefix.upper() for prefix in _codes(ignore) or ()), "")
+    return dict.fromkeys((prefix.upper() for prefix in codes_in(ignore) or ()), "")
 
 
 def _why_ignored(code: str, reasons: Mapping[str, str]) -> str:
@@ -256,5 +272,6 @@ def _title(setup: TrainingSetup) -> str:
     return f"{type(setup.model).__name__}, {total:,} parameters, {trainable:,} trainable"
 
 
-def _to_stderr(sentence: str) -> None:
-    sys.stderr.write(f"debugkit: {sentence}\n")
+def _to_a_terminal(sentence: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"debugkit: {sentence}\n")

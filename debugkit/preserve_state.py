@@ -35,7 +35,7 @@ def preserved(setup: TrainingSetup) -> Iterator[None]:
         *_tensors((*setup.model.parameters(), *setup.model.buffers())),
         *(_module(module) for module in setup.model.modules()),
         *(_optimizer(optimizer) for optimizer in setup.optimizers),
-        *_held_by_the_loss(setup),
+        *held_by_the_loss(setup),
     ]
     try:
         with same_randomness():
@@ -55,7 +55,7 @@ def same_start(setup: TrainingSetup) -> Iterator[None]:
     undo: list[Undo] = [
         *_tensors(setup.model.buffers()),
         *(_module(module) for module in setup.model.modules()),
-        *_held_by_the_loss(setup),
+        *held_by_the_loss(setup),
     ]
     try:
         yield
@@ -64,8 +64,8 @@ def same_start(setup: TrainingSetup) -> Iterator[None]:
             step()
 
 
-def _held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
-    """The values in closures and globals of the loss function that a pass can change in place or assign."""
+def held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
+    """How to restore the values in closures and globals of the loss function, which a pass can change or assign."""
     for cell in cells_of(setup.loss_fn):
         with contextlib.suppress(ValueError):  # a cell without a value yet
             yield functools.partial(setattr, cell, "cell_contents", cell.cell_contents)
@@ -156,17 +156,13 @@ def _contents(value: Any, most: int | None = None) -> Undo | None:
         if most is not None and value.numel() > most:
             return None
         copy = value.clone()
-        return lambda: _ignore_result(value.copy_(copy))
+        return lambda: value.data.copy_(copy)  # through .data: a graph that saved the tensor stays valid
     return None
 
 
 def _refill(container: Any, fill: Callable[[Any], None], items: Any) -> None:
     container.clear()
     fill(items)
-
-
-def _ignore_result(_: object) -> None:
-    """Allows an undo function to be a single expression."""
 
 
 def _same(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:

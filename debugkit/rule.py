@@ -222,6 +222,17 @@ def find_rule(code: str) -> Rule:
     raise UnknownCodeError(f"There is no rule {code}. `debugkit rules` lists them all.")
 
 
+def codes_in(text: str | Iterable[str] | None) -> list[str] | None:
+    """The codes and prefixes as a list. A string may hold several, as on the command line.
+
+    >>> codes_in("DK1, DK5"), codes_in(["DK1"]), codes_in(None)
+    (['DK1', 'DK5'], ['DK1'], None)
+    """
+    if isinstance(text, str):
+        return [part for part in re.split(r"[,\s]+", text) if part]
+    return None if text is None else list(text)
+
+
 def choose(
     rules: Iterable[Rule], select: Sequence[str] | None, ignore: Iterable[str] | None = None
 ) -> tuple[Rule, ...]:

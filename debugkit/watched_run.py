@@ -36,7 +36,7 @@ from debugkit.recorders.activations import Activations
 from debugkit.recorders.output_ranges import ModuleHooks
 from debugkit.report import DebugkitError, Report, fingerprint
 from debugkit.root_cause import fold
-from debugkit.rule import Rule, all_rules, choose
+from debugkit.rule import Rule, all_rules, choose, codes_in
 from debugkit.setup import SetupError, TrainingSetup
 from debugkit.step_replay.nonfinite import Nonfinite
 from debugkit.step_replay.snapshot import SnapshotWriter
@@ -283,9 +283,7 @@ def tell(finding: Finding, on_finding: OnFinding, title: str = "") -> None:
 
 def chosen_rules(select: str | Sequence[str] | None, ignore: str | Iterable[str] | None) -> tuple[Rule, ...]:
     """The rules selected by `select` and `ignore`. Raises UnknownCodeError."""
-    selected = [select] if isinstance(select, str) else select
-    ignored = [ignore] if isinstance(ignore, str) else ignore
-    return choose(all_rules(), selected, ignored)
+    return choose(all_rules(), codes_in(select), codes_in(ignore))
 
 
 def _is_time_to_judge(steps: int) -> bool:

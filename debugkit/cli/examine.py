@@ -15,14 +15,13 @@ from debugkit.cli.output import (
     Output,
     Select,
     Verbose,
-    codes,
     deliver,
     exit_code,
     stdout_kept_for,
     usage,
 )
 from debugkit.finding import Severity
-from debugkit.rule import UnknownCodeError
+from debugkit.rule import UnknownCodeError, codes_in
 
 
 def check(
@@ -42,7 +41,9 @@ def check(
 
     try:
         with stdout_kept_for(format, output):
-            report = examine(**arguments_of(target), select=codes(select), ignore=codes(ignore), baseline=baseline)
+            report = examine(
+                **arguments_of(target), select=codes_in(select), ignore=codes_in(ignore), baseline=baseline
+            )
     except (TargetError, SetupError, UnknownCodeError, ValueError) as error:
         usage(str(error))
     deliver(report, format, output, verbose)
@@ -69,7 +70,7 @@ def run(
     try:
         with stdout_kept_for(format, output):
             outcome = watch_script(
-                script, context.args, select=codes(select), ignore=codes(ignore), snapshot_dir=snapshots
+                script, context.args, select=codes_in(select), ignore=codes_in(ignore), snapshot_dir=snapshots
             )
     except UnknownCodeError as error:
         usage(str(error))

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from debugkit.cli.output import Select, codes, usage, write
-from debugkit.rule import UnknownCodeError, all_rules, as_json, choose, find_rule
+from debugkit.cli.output import Select, usage, write
+from debugkit.rule import UnknownCodeError, all_rules, as_json, choose, codes_in, find_rule
 
 
 def rules(
@@ -19,7 +19,7 @@ def rules(
 ) -> None:
     """List the rules."""
     try:
-        chosen = choose(all_rules(), codes(select))
+        chosen = choose(all_rules(), codes_in(select))
     except UnknownCodeError as error:
         usage(str(error))
     if as_document:

@@ -38,10 +38,6 @@ Verbose = Annotated[
 FailOn = Annotated[Severity, typer.Option(help="The least severity that makes the exit code 1.")]
 
 
-def codes(text: str | None) -> list[str] | None:
-    return None if text is None else [code.strip() for code in text.split(",") if code.strip()]
-
-
 def stdout_kept_for(format: Format, output: Path | None) -> contextlib.AbstractContextManager[object]:
     machine = format is not Format.TEXT and output is None
     return contextlib.redirect_stdout(sys.stderr) if machine else contextlib.nullcontext()

@@ -90,7 +90,7 @@ def check_config(
     from debugkit.judging import judge
     from debugkit.report import Report
     from debugkit.root_cause import fold
-    from debugkit.rule import all_rules, choose
+    from debugkit.rule import all_rules, choose, codes_in
 
     job = _Job.of(config_dir, config_name, overrides, run_dir)
     seen: dict[type, object] = {}
@@ -118,7 +118,8 @@ def check_config(
         except NotExamined as limit:
             missing[OutputDirectories] = Unexamined("", str(limit))
     kinds = {ConfigReads, ConfigComposition, ConfigValues, OutputDirectories}
-    rules = choose((rule for rule in all_rules() if kinds >= set(rule.needs) != set()), _codes(select), _codes(ignore))
+    about_configs = (rule for rule in all_rules() if kinds >= set(rule.needs) != set())
+    rules = choose(about_configs, codes_in(select), codes_in(ignore))
     findings, examined, unexamined = judge(rules, seen, missing, Declare(), mode="config")
     return Report(fold(findings), tuple(examined), tuple(unexamined), failure, job.title)
 
@@ -241,10 +242,6 @@ def _places_by_name(cfg: Any, composition: ConfigComposition | None) -> Iterator
 
 def _place(role: str, path: str, *, declared: bool, at: Any = None) -> OutputPlace:
     return OutputPlace(role, path, os.path.abspath(os.path.expanduser(path)), declared, at)  # noqa: PTH100, PTH111
-
-
-def _codes(text: str | Sequence[str] | None) -> Sequence[str] | None:
-    return [text] if isinstance(text, str) else text
 
 
 def _sentence(error: BaseException) -> str:

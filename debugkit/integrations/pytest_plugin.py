@@ -43,13 +43,14 @@ def assert_silent(
     """
     __tracebackhide__ = True
     from debugkit.preflight import check
+    from debugkit.rule import codes_in
 
     report = check(
         model, batch, loss_fn, optimizer, dataloader=dataloader, select=select, ignore=ignore, declare=declare
     )
     if not report.ok:
         raise AssertionError(f"debugkit is not silent on {type(model).__name__}.\n\n{report}")
-    asked = {code.upper() for code in ([select] if isinstance(select, str) else select or ())}
+    asked = {code.upper() for code in (codes_in(select) or ())}
     unseen = [f"  {entry.code}  {entry.why}" for entry in report.not_examined if entry.code in asked]
     if unseen:
         raise AssertionError("\n".join(["debugkit could not examine what select= names.", *unseen]))

@@ -29,25 +29,26 @@ def mentions(setup: TrainingSetup, path: str) -> bool:
 
 def chosen_by_key(setup: TrainingSetup) -> tuple[str, ...]:
     """Paths of the `ModuleDict`s of which no code reads an entry as an attribute: their entries are alternatives."""
-    everything = set(_names(setup, setup.model.modules()))
+    everything = set(_names(setup, setup.model.modules(), strings=False))
     named = setup.named_modules
     return tuple(path for path, m in named if isinstance(m, nn.ModuleDict) and not everything & set(m.keys()))
 
 
-def _names(setup: TrainingSetup, modules: Any) -> Iterator[str]:
+def _names(setup: TrainingSetup, modules: Any, strings: bool = True) -> Iterator[str]:
     for kind in {kind: None for module in modules for kind in type(module).__mro__}:
         if kind.__module__.partition(".")[0] not in ("torch", "builtins"):
             for name, method in vars(kind).items():
                 if not name.startswith(_BUILDS):
-                    yield from _names_in(getattr(getattr(method, "__func__", method), "__code__", None))
+                    yield from _names_in(getattr(getattr(method, "__func__", method), "__code__", None), strings)
     for function in (setup.loss_fn, *(value for _, value in held_values(setup.loss_fn))):
-        yield from _names_in(getattr(getattr(function, "__func__", function), "__code__", None))
+        yield from _names_in(getattr(getattr(function, "__func__", function), "__code__", None), strings)
 
 
-def _names_in(code: Any) -> Iterator[str]:
+def _names_in(code: Any, strings: bool) -> Iterator[str]:
+    """The attributes and globals that a function names, and with `strings` its literals: `getattr(self, "head")`."""
     if isinstance(code, types.CodeType):
         yield from code.co_names
         for constant in code.co_consts:
-            if isinstance(constant, str):
+            if strings and isinstance(constant, str):
                 yield constant
-            yield from _names_in(constant)
+            yield from _names_in(constant, strings)

@@ -20,6 +20,8 @@ RELATIVE_FLOOR = 1e-5
 """Healthy padding and batching move a float32 output by about 1.5e-7 of its size (measured)."""
 QUIET = 1e-3
 """Above this difference of two equal passes, the absence of a change is no evidence."""
+_ROUNDINGS = 8
+_FLOATS = frozenset((torch.bfloat16, torch.float16, torch.float32, torch.float64))
 _SEED = 0
 _FLOORS: weakref.WeakKeyDictionary[TrainingSetup, tuple[Pass, float]] = weakref.WeakKeyDictionary()
 
@@ -30,6 +32,8 @@ class Pass:
 
     outputs: dict[str, torch.Tensor]
     loss: torch.Tensor
+    rounding: float = 0.0
+    """The coarsest relative rounding error (`finfo.eps`) of any module's output, also under autocast."""
     drawn: bytes = b""
     """torch's random state after the pass; it is equal for two passes that drew equally many numbers."""
 
@@ -41,9 +45,12 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
     Raises NotExamined if neither exists, unless `output_needed` is False.
     """
     kept: dict[str, torch.Tensor] = {}
+    rounding = 0.0
     batch = setup.fresh_batch() if batch is None else batch
 
     def keep(module: nn.Module, output: Any) -> None:
+        nonlocal rounding
+        rounding = max([rounding, *(rounding_of(tensor.dtype) for _, tensor in tensors_in(output))])
         if module is setup.model:
             kept.update((path, tensor.detach().clone()) for path, tensor in tensors_in(output) if tensor.ndim > 0)
 
@@ -54,7 +61,7 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
     if not kept and output_needed:
         with same_start(setup), torch.no_grad(), same_randomness(_SEED):
             kept.update(_predicted(setup, clone_tensors(batch)))
-    return Pass(kept, loss, drawn)
+    return Pass(kept, loss, rounding, drawn)
 
 
 def _predicted(setup: TrainingSetup, batch: Any) -> dict[str, torch.Tensor]:
@@ -75,9 +82,9 @@ def floor(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = True
     """
     if batch is not None:
         first, second = (evaluate(setup, batch, output_needed=output_needed) for _ in range(2))
-        return first, _floor(setup, _noise(first, second))
+        return first, _floor(setup, first, _noise(first, second))
     first, noise = _shared(setup, output_needed)
-    return first, _floor(setup, noise)
+    return first, _floor(setup, first, noise)
 
 
 def quiet_floor(setup: TrainingSetup) -> tuple[Pass, float]:
@@ -87,7 +94,7 @@ def quiet_floor(setup: TrainingSetup) -> tuple[Pass, float]:
     """
     first, noise = _shared(setup, output_needed=False)
     require_quiet(noise)
-    return first, _floor(setup, noise)
+    return first, _floor(setup, first, noise)
 
 
 def require_quiet(noise: float) -> None:
@@ -113,15 +120,23 @@ def _noise(first: Pass, second: Pass) -> float:
     return max([*moves, distance(first.loss, second.loss)])
 
 
-def _floor(setup: TrainingSetup, noise: float) -> float:
-    return max(10 * noise, minimal_floor(setup.model))
+def _floor(setup: TrainingSetup, ran: Pass, noise: float) -> float:
+    return max(10 * noise, minimal_floor(setup.model), floor_of_rounding(ran.rounding))
 
 
 def minimal_floor(model: torch.nn.Module) -> float:
-    """1e-5, or four rounding errors of the coarsest floating dtype of the parameters: 3e-2 for a model in bfloat16."""
-    kinds = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
-    kinds &= {torch.bfloat16, torch.float16, torch.float32, torch.float64}
-    return max(RELATIVE_FLOOR, 4 * max((torch.finfo(kind).eps for kind in kinds), default=0.0))
+    """1e-5, or eight rounding errors of the coarsest floating dtype of the parameters: 6e-2 for a model in bfloat16."""
+    return floor_of_rounding(max((rounding_of(parameter.dtype) for parameter in model.parameters()), default=0.0))
+
+
+def floor_of_rounding(rounding: float) -> float:
+    """The floor for values that are computed with this relative rounding error."""
+    return max(RELATIVE_FLOOR, _ROUNDINGS * rounding)
+
+
+def rounding_of(dtype: torch.dtype) -> float:
+    """`finfo.eps` of a dtype that models compute in, and 0 for any other."""
+    return torch.finfo(dtype).eps if dtype in _FLOATS else 0.0
 
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:

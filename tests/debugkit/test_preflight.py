@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import UserDict, namedtuple
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from debugkit.report import Report
 from debugkit.report.not_examined import Cause, groups
 from debugkit.rules.dk305_batch_leak import BatchIndependence
 from debugkit.setup import SetupError
+from debugkit.spending import Spending
 
 Pair = namedtuple("Pair", "x y")
 
@@ -254,7 +256,38 @@ def test_progress_is_reported_only_after_the_patience_is_over(monkeypatch: pytes
     assert said == []
     monkeypatch.setattr(preflight, "_PATIENCE_S", -1.0)
     debugkit.check(**crossed(), select="DK305", progress=said.append)
-    assert said == ["measurement 1 of 1: replace sample zero"]
+    assert said == [
+        "up to 1 measurement, 3 forward passes of the batch, about 0 s",
+        "measurement 1 of 1: replace sample zero",
+    ]
+
+
+def test_progress_is_written_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(preflight, "_PATIENCE_S", -1.0)
+    debugkit.check(**crossed(), select="DK305")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    debugkit.check(**crossed(), select="DK305")
+    assert "measurement 1 of 1" in capsys.readouterr().err
+
+
+def test_without_a_budget_experiments_run_as_long_as_they_fit_into_five_seconds() -> None:
+    quick, slow = Spending(None, step_seconds=0.03), Spending(None, step_seconds=3.0)
+    for spending in (quick, slow):
+        assert spending.affords(36)
+        spending.spend(36, spending.expected_seconds(36))
+    assert quick.affords(36)
+    assert not slow.affords(36)
+    assert slow.affords(4)  # 40 passes in all
+    assert "40" in slow.spent
+    given = Spending(40, step_seconds=0.03, passes=36)
+    assert not given.affords(36)
+    assert not Spending(None, step_seconds=0.0).affords(41)  # nothing was measured
+
+
+def test_codes_may_be_given_in_one_string() -> None:
+    both = debugkit.check(**crossed(), select="DK002, dk305", ignore="DK1,DK5")
+    assert both.examined == debugkit.check(**crossed(), select=["DK002", "DK305"]).examined
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_variations import batch_variations
+from debugkit.interventions.zero_weights import ZeroWeights
+from debugkit.measurements.autograd_graph.measure import walk
 from debugkit.measurements.gradient_flow import DeadLayer, GradientFlow, Stack, ZeroGradient
 from debugkit.measurements.gradient_flow.relu_calls import ReluCall, ReluCalls
 from debugkit.module_paths import plain_path
@@ -90,12 +92,14 @@ class _Record:
     order: list[str] = field(default_factory=list)  # modules in the order of their first calls
     inputs: dict[str, Tensor] = field(default_factory=dict)  # module -> its first input in this pass
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)  # memory of these inputs in the last pass
+    switched_off: set[int] = field(default_factory=set)  # id() of parameters behind a term of weight 0
     empty: set[str] = field(default_factory=set)  # modules that got an empty input in some pass
 
     def run(self, batch: Any, seed: int) -> None:
         self.setup.model.zero_grad(set_to_none=True)
-        with same_randomness(seed):
+        with same_randomness(seed), ZeroWeights() as weights:
             loss = self.setup.loss(batch)
+        self.switched_off |= walk(weights.nodes).leaves
         if not loss.requires_grad:
             raise NotExamined("The loss has no autograd graph, so no parameter gets a gradient.")
         if not bool(loss.isfinite()) or float(loss.detach()) == 0.0:
@@ -114,7 +118,8 @@ class _Record:
 
     def always_zero(self) -> list[str]:
         """Paths of parameters whose gradient was zero in every pass."""
-        return [path for path, sizes in self.gradients.items() if not any(sizes)]
+        off = {path for path, parameter in self.parameters.items() if id(parameter) in self.switched_off}
+        return [path for path, sizes in self.gradients.items() if not any(sizes) and path not in off]
 
     def is_suspicious(self) -> bool:
         """Whether more passes are worth their cost: a gradient is zero, or sizes along a stack differ widely."""

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.passes import distance, minimal_floor, require_quiet
+from debugkit.interventions.trainable_twins import has_trainable_twin
 from debugkit.interventions.zero_gates import open_gates
+from debugkit.interventions.zero_weights import ZeroWeights
 from debugkit.measurements.autograd_graph.measure import walk
 from debugkit.preserve_state import same_start
 from debugkit.randomness import same_randomness
@@ -30,9 +32,10 @@ Results = dict[str, Tensor]  # the loss, and every tensor that the model returns
 
 def perturb_branches(setup: TrainingSetup) -> BranchEffects:
     """Run one step. If candidates remain, run up to a dozen passes."""
+    averages = _moving_averages(setup.model)
     calls = _Calls(setup.model)
     before = calls.run(setup)
-    candidates = calls.candidates()
+    candidates = [path for path in calls.candidates() if path not in averages]
     if not candidates:
         return BranchEffects(len(calls.called), (), minimal_floor(setup.model))
     returned = _returned_by(setup, candidates)
@@ -64,6 +67,16 @@ def perturb_branches(setup: TrainingSetup) -> BranchEffects:
     )
 
 
+def _moving_averages(model: nn.Module) -> set[str]:
+    """Frozen copies of trainable modules: a teacher's weight may still be 0, a momentum encoder may fill a queue."""
+    frozen = {
+        path: module
+        for path, module in model.named_modules()
+        if path and any(True for _ in module.parameters()) and not any(p.requires_grad for p in module.parameters())
+    }
+    return {path for path, module in frozen.items() if has_trainable_twin(module, model)}
+
+
 class _Calls:
     """One step in the model's own mode with every parameter trainable: which modules ran, and which got a gradient."""
 
@@ -73,13 +86,18 @@ class _Calls:
         self._differentiable: set[str] = set()
         self._reached: set[str] = set()
         self.effective: set[str] = set()
+        """Those with a gradient, and those whose term of the loss has weight 0 in this step."""
+        self._nodes: list[tuple[str, Any]] = []
 
     def run(self, setup: TrainingSetup) -> Results:
         for parameter in self.model.parameters():
             if parameter.is_leaf and parameter.is_floating_point():
                 parameter.requires_grad_(True)
-        with ModuleCalls(self.model.named_modules(), after=self._after):
+        with ModuleCalls(self.model.named_modules(), after=self._after), ZeroWeights() as weights:
             results = _results(setup)
+        off = walk(weights.nodes, stop_at_zero_gradient=False).nodes
+        self.effective |= {path for path, node in self._nodes if node in off}
+        self._nodes.clear()
         generator = torch.Generator().manual_seed(0)
         targets = [tensor for tensor in results.values() if tensor.requires_grad]
         if not targets:
@@ -113,6 +131,7 @@ class _Calls:
         for tensor in tensors:
             if tensor.requires_grad:
                 self._differentiable.add(path)
+                self._nodes.append((path, tensor.grad_fn))
                 tensor.register_hook(lambda gradient: self._record(path, gradient))  # type: ignore[no-untyped-call]
 
     def _record(self, path: str, gradient: Tensor) -> None:

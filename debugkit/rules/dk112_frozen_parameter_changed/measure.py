@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
+from debugkit.interventions.trainable_twins import has_trainable_twin
 from debugkit.module_paths import plain_path
 from debugkit.probe import Probe
 from debugkit.rules.dk112_frozen_parameter_changed import Cause, FrozenChange, FrozenTensors
@@ -93,7 +94,7 @@ def _frozen_tensors(setup: TrainingSetup) -> dict[str, torch.Tensor]:
         own = [name for name in named if name.startswith(f"{owner}." if owner else "")]
         if buffer.is_floating_point() and own and all(name in frozen for name in own):
             tower = _tower(owner, set(frozen), set(named))
-            if not _has_trainable_twin(modules[tower], setup.model):
+            if not has_trainable_twin(modules[tower], setup.model):
                 frozen[plain_path(path)] = buffer
     return {path: tensor for path, tensor in frozen.items() if tensor.numel() and not tensor.is_meta}
 
@@ -108,18 +109,6 @@ def _tower(owner: str, frozen: set[str], named: set[str]) -> str:
             break
         tower = parent
     return tower
-
-
-def _has_trainable_twin(tower: nn.Module, model: nn.Module) -> bool:
-    """Whether a trainable module of the same type and shapes exists. The tower is then its moving average."""
-    shapes = [parameter.shape for parameter in tower.parameters()]
-    return any(
-        module is not tower
-        and type(module) is type(tower)
-        and [parameter.shape for parameter in module.parameters()] == shapes
-        and any(parameter.requires_grad for parameter in module.parameters())
-        for module in model.modules()
-    )
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,9 +15,9 @@ padding, and gets another action than in training. Typical causes:
 
 ## Evidence
 The largest relative change of an output at content positions, and of the loss, under both interventions. Both are
-compared with `floor`: ten times the difference between two identical passes, four roundings of the model's dtype, and
-at least 1e-5. Healthy padding changes a float32 output by about 1.5e-7. `module` is the first module whose values at
-content positions changed.
+compared with `floor`: ten times the difference between two identical passes, eight roundings of the dtype in which the
+model computes, and at least 1e-5. Healthy padding changes a float32 output by about 1.5e-7. `module` is the first
+module whose values at content positions changed.
 
 The padding mask is `attention_mask`, the declared one, or an entry with pad, mask or valid in its name that marks one
 end of each row, if another entry is constant there. More padding is tried only with the first two: a window of another

@@ -6,12 +6,13 @@ import torch
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import modalities
-from debugkit.interventions.passes import Pass, distance, evaluate, quiet_floor
+from debugkit.interventions.passes import Pass, distance, evaluate, quiet_floor, rounding_of
 from debugkit.interventions.zero_gates import open_gates
 from debugkit.rules.dk306_input_ignored import ModalityEffect, ModalityEffects
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, map_tensors, tensors_in
 
+_IN_32_BITS = 1e-6
 MOST = 4
 """The number of inputs tried without a declaration. Each costs a pass."""
 
@@ -44,7 +45,7 @@ def shuffle_a_modality(setup: TrainingSetup) -> ModalityEffects:
                 reopened = _difference(_shuffled(setup, (), opened=True), _shuffled(setup, chosen[name], opened=True))
         declared = name in setup.declare.modalities
         effects.append(ModalityEffect(name, chosen[name], moved, reopened, declared))
-    rounded = any(p.dtype in (torch.float16, torch.bfloat16) for p in setup.model.parameters())
+    rounded = max(before.rounding, *(rounding_of(p.dtype) for p in setup.model.parameters()), 0.0) > _IN_32_BITS
     return ModalityEffects(tuple(effects), equal, threshold, rounded)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import padding_mask, token_ids
-from debugkit.interventions.passes import distance, minimal_floor
+from debugkit.interventions.passes import distance, floor_of_rounding, minimal_floor, rounding_of
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration
 from debugkit.setup import TrainingSetup
@@ -39,7 +39,7 @@ def compare_cache(setup: TrainingSetup) -> CachedGeneration:
     return CachedGeneration(
         "",
         distance(whole, _last_position(step)),
-        max(10 * distance(whole, again), minimal_floor(model)),
+        max(10 * distance(whole, again), minimal_floor(model), floor_of_rounding(rounding_of(whole.dtype))),
         ids.shape[1] - 1,
     )
 

@@ -16,6 +16,8 @@ that no loss can handle: -3200 in one reported run.
 - The change of the normalised value when the input moves by 0.01 from the location (0.01 / std), against 1000.
 - Median, spread and share of rows beyond 10 of the normaliser's results in one pass.
 
+The finding is `info` if a constant such as 1e-8 is added to the spread and the values of this batch stay in range.
+
 ## Fix
 Set the spread of a constant dimension to 1, or leave the dimension out. Compute the statistics on exactly the values
 that are normalised, after any conversion to relative actions and any padding.
@@ -105,7 +107,7 @@ def judge(seen: Normalisers, context: Context) -> Iterator[Finding]:
         wrong = degenerate_dimensions(held)
         if not held.finite or wrong:
             degenerate.add((held.module, held.owner))
-            yield _about_statistics(held, wrong, context)
+            yield _about_statistics(held, wrong, _is_guarded(held, wrong, seen.values), context)
     for values in seen.values:
         misfit = misfitting_dimensions(values)
         if misfit and (values.module, values.owner) not in degenerate:
@@ -133,7 +135,15 @@ def misfitting_dimensions(values: NormalisedValues) -> list[int]:
     return [index for index, (median, share) in enumerate(columns) if abs(median) > FAR_MEDIAN or share > FAR_SHARE]
 
 
-def _about_statistics(held: NormaliserStatistics, wrong: list[int], context: Context) -> Finding:
+def _is_guarded(held: NormaliserStatistics, wrong: list[int], seen: tuple[NormalisedValues, ...]) -> bool:
+    """Whether a constant added to the spread keeps these dimensions finite, and none of them leaves the usual range."""
+    if held.reaction is None or not held.finite or not all(math.isfinite(held.reaction[index]) for index in wrong):
+        return False
+    own = [values for values in seen if (values.module, values.owner) == (held.module, held.owner)]
+    return not any(set(wrong) & set(misfitting_dimensions(values)) for values in own)
+
+
+def _about_statistics(held: NormaliserStatistics, wrong: list[int], guarded: bool, context: Context) -> Finding:
     broken = not held.finite or any(
         held.reaction is not None and not math.isfinite(held.reaction[index]) for index in wrong
     )
@@ -142,6 +152,9 @@ def _about_statistics(held: NormaliserStatistics, wrong: list[int], context: Con
         message = f"The statistics `{low}` and `{high}` of {module_name(held.owner)} are not finite."
     else:
         effect = ", so normalising gives NaN or Inf there" if broken else ""
+        effect = (
+            ". A constant is added, so only values that differ from the mean would become large" if guarded else effect
+        )
         where = numbered("dimension", wrong)
         message = f"`{low}` and `{high}` of {module_name(held.owner)} have no spread in {where}{effect}."
     return context.finding(
@@ -156,7 +169,7 @@ def _about_statistics(held: NormaliserStatistics, wrong: list[int], context: Con
         fix="Set the spread of a constant dimension to 1."
         if held.finite
         else "Load the statistics, or compute them from the data, before training.",
-        severity=Severity.ERROR if broken else None,
+        severity=Severity.ERROR if broken else Severity.INFO if guarded else None,
         certainty=Certainty.PROOF if broken else None,
     )
 

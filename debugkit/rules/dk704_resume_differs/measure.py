@@ -16,7 +16,7 @@ from debugkit.finding import NotExamined
 from debugkit.frames import one_line
 from debugkit.interventions.bit_digest import digest
 from debugkit.interventions.held_generators import States, held_generators, held_generators_restored, put_back
-from debugkit.preserve_state import preserved
+from debugkit.preserve_state import Undo, held_by_the_loss, preserved
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk704_resume_differs import ResumedStep, UnsavedState
 from debugkit.setup import TrainingSetup
@@ -85,6 +85,8 @@ class _Checkpoint:
 
     saved: bytes
     generators: States
+    held: list[Undo]
+    """What the loss function holds is in no state_dict, and may be data: it is the same after the checkpoint."""
 
     @classmethod
     def of(cls, setup: TrainingSetup) -> _Checkpoint:
@@ -94,7 +96,7 @@ class _Checkpoint:
             torch.save(states, file)
         except Exception as error:
             raise NotExamined(f"The state_dicts cannot be saved by torch.save: {one_line(error)}.") from error
-        return cls(file.getvalue(), held_generators(setup))
+        return cls(file.getvalue(), held_generators(setup), list(held_by_the_loss(setup)))
 
     def load(self, setup: TrainingSetup) -> None:
         model_state, *optimizer_states = torch.load(io.BytesIO(self.saved), weights_only=False)
@@ -102,6 +104,8 @@ class _Checkpoint:
         for optimizer, state in zip(setup.optimizers, optimizer_states, strict=True):
             optimizer.load_state_dict(state)
         put_back(self.generators)
+        for undo in self.held:
+            undo()
 
 
 Unsaved = dict[UnsavedState, bytes]

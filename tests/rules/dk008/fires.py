@@ -93,3 +93,16 @@ def pooler_of_a_vision_tower_is_for_your_information():
         "batch": {"pixel_values": torch.randn(2, 3, 16, 16)},
         "expect": {"severity": "info", "message": "but nothing uses it"},
     }
+
+
+def branch_multiplied_by_a_mask_of_zeros():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.skip = nn.Linear(6, 6), nn.Linear(6, 6)
+            self.register_buffer("mask", torch.zeros(6))
+
+        def forward(self, x):
+            return {"loss": (self.body(x) + self.mask * self.skip(x)).square().mean()}
+
+    return {"model": Masked(), "batch": {"x": torch.randn(4, 6)}, "expect": {"module": "skip"}}

@@ -184,3 +184,51 @@ def branch_below_the_noise_of_the_step():
         "batch": {"x": torch.randn(4, 6)},
         "expect": {"not_examined": "Two equal passes differ"},
     }
+
+
+class WithTeacher(nn.Module):
+    """The consistency with an averaged copy has weight 0 in the first epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False)
+        self.weight = 0.0
+
+    def forward(self, x):
+        guess, goal = self.student(x), self.teacher(x)
+        return {"loss": guess.square().mean() + self.weight * (guess - goal).square().mean()}
+
+
+def averaged_teacher_whose_weight_ramps_up_from_zero():
+    return {"model": WithTeacher(), "batch": {"x": torch.randn(4, 6)}}
+
+
+def momentum_encoder_that_fills_a_queue():
+    class Contrast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.momentum = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False)
+            self.register_buffer("queue", torch.randn(8, 3))
+            self.start = 0
+
+        def forward(self, x):
+            loss = (self.encoder(x) @ self.queue.clone().T).logsumexp(-1).mean()
+            with torch.no_grad():
+                self.queue[self.start : self.start + len(x)] = self.momentum(x)
+            self.start = (self.start + len(x)) % 8
+            return {"loss": loss}
+
+    return {"model": Contrast(), "batch": {"x": torch.randn(4, 6)}}
+
+
+def auxiliary_head_whose_weight_is_still_zero():
+    class Scheduled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.auxiliary, self.step = nn.Linear(6, 6), nn.Linear(6, 3), 0
+
+        def forward(self, x):
+            hidden = self.body(x)
+            return {"loss": hidden.square().mean() + 0.1 * self.step * self.auxiliary(hidden).square().mean()}
+
+    return {"model": Scheduled(), "batch": {"x": torch.randn(4, 6)}}

@@ -166,3 +166,18 @@ def straight_through_estimator():
             return self.adapter(seen + (seen.round() - seen).detach())
 
     return _program(Rounding())
+
+
+def auxiliary_loss_whose_weight_is_still_zero():
+    class Scheduled(Policy):
+        def __init__(self):
+            super().__init__()
+            self.auxiliary, self.epoch = nn.Linear(8, 6), 0
+
+        def forward(self, x, action):
+            seen = self.vision(x)
+            weight = min(self.epoch / 10, 1.0)
+            loss = (self.head(self.features(seen)) - action).square().mean()
+            return {"loss": loss + weight * (self.auxiliary(seen) - x).square().mean()}
+
+    return _program(Scheduled())

@@ -27,3 +27,12 @@ def raw_pixels_into_a_classifier():
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
     batch = {"image": torch.randint(0, 256, (16, 3, 8, 8)).float(), "labels": torch.randint(0, 10, (16,))}
     return {"model": model, "batch": batch, "loss_fn": loss_fn, "expect": {"message": "each of the 10 classes"}}
+
+
+def classifier_whose_first_loss_is_only_high():
+    model = nn.Linear(4, 10)
+    with torch.no_grad():
+        model.weight.mul_(12)
+    batch = {"x": torch.randn(64, 4), "labels": torch.randint(0, 10, (64,))}
+    loss_fn = lambda model, batch: F.cross_entropy(model(batch["x"]), batch["labels"])  # noqa: E731  # DK312
+    return {"model": model, "batch": batch, "loss_fn": loss_fn, "expect": {"severity": "info"}}

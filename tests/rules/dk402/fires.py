@@ -46,6 +46,13 @@ def constant_joint_with_an_epsilon():
     return _program(statistics, severity="warning", message="have no spread in dimension 1.")
 
 
+def constant_joint_with_an_epsilon_that_stays_constant():
+    action = torch.randn(32, 3)
+    action[:, 1] = 0.5
+    statistics = Statistics([0.0, 0.5, 0.0], [1.0, 0.0, 1.0], epsilon=1e-8)
+    return _program(statistics, action, severity="info", message="A constant is added")
+
+
 def statistics_never_loaded():
     return _program(Statistics([float("inf")] * 3, [float("inf")] * 3), severity="error", message="not finite")
 

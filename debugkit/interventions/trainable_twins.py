@@ -1,0 +1,17 @@
+"""Copies of a trainable module: its moving average, a momentum encoder, a target network."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def has_trainable_twin(module: nn.Module, model: nn.Module) -> bool:
+    """Whether a trainable module of the same type and shapes exists. The module is then its moving average."""
+    shapes = [parameter.shape for parameter in module.parameters()]
+    return any(
+        other is not module
+        and type(other) is type(module)
+        and [parameter.shape for parameter in other.parameters()] == shapes
+        and any(parameter.requires_grad for parameter in other.parameters())
+        for other in model.modules()
+    )

@@ -1,0 +1,52 @@
+"""How many experiments check() runs: 40 forward passes, or as many as fit into five seconds. Does not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PASSES = 40.0
+SECONDS = 5.0
+STEP_PASSES = 3.0
+"""Forward, and a backward that costs twice as much."""
+
+
+@dataclass
+class Spending:
+    """What the experiments have cost so far, and what they may cost."""
+
+    budget: float | None
+    """The forward passes that the caller allows. None for 40, and for more while they take less than five seconds."""
+    step_seconds: float
+    """The duration of the observed step; 0.0 if none was observed."""
+    passes: float = 0.0
+    seconds: float = 0.0
+
+    def affords(self, cost: float) -> bool:
+        """Whether an experiment of so many forward passes may still run."""
+        limit = PASSES if self.budget is None else self.budget
+        if not cost or self.passes + cost <= limit:
+            return True
+        return self.budget is None and 0 < self.seconds + self.expected_seconds(cost) <= SECONDS
+
+    def spend(self, cost: float, seconds: float) -> None:
+        """Count an experiment that has run."""
+        self.passes += cost
+        self.seconds += seconds
+
+    def expected_seconds(self, cost: float) -> float:
+        """The expected duration of so many forward passes, from all that was measured until now."""
+        return cost * (self.step_seconds + self.seconds) / (STEP_PASSES + self.passes)
+
+    @property
+    def most_passes(self) -> float:
+        """How many forward passes may run in all, as far as it is known before they run."""
+        if self.budget is not None or not self.step_seconds:
+            return PASSES if self.budget is None else self.budget
+        return max(PASSES, SECONDS / self.expected_seconds(1.0))
+
+    @property
+    def spent(self) -> str:
+        """Which budget is spent, in words."""
+        if self.budget is not None:
+            return f"the budget of {self.budget:g} is spent"
+        return f"the budget of {PASSES:g}, or of {SECONDS:g} s, is spent"
