@@ -46,8 +46,9 @@ class SourceLine:
 class Location:
     """Where a finding is. Every part is optional.
 
-    `module` and `parameter` are dotted paths, `""` for the root module; `file` is an absolute path and `line` counts
-    from 1; `step` is the training step, counted from 0.
+    `module` and `parameter` are dotted paths, `""` for the root module, and `parameter` is the first of several; `file`
+    is an absolute path and `line` counts from 1; `step` is the training step, counted from 0; `input` is the dotted
+    path of an entry of the batch.
     """
 
     module: str | None = None
@@ -55,6 +56,7 @@ class Location:
     file: str | None = None
     line: int | None = None
     step: int | None = None
+    input: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -50,7 +50,8 @@ def _not_later(cause: Finding, finding: Finding) -> bool:
 def covers(cause: Finding, finding: Finding) -> bool:
     """Whether the cause's scope (`affects`, else its module) covers the finding's location. No location matches all."""
     reach = cause.affects or ((cause.location.module,) if cause.location.module else ())
-    place = finding.location.parameter or finding.location.module
+    several = len(finding.affects) > 1 and finding.location.module is not None
+    place = finding.location.module if several else finding.location.parameter or finding.location.module
     return not reach or not place or any(_within(place, part) or _within(part, place) for part in reach)
 
 

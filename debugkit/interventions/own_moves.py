@@ -21,5 +21,5 @@ def moved_by_apply(model: nn.Module) -> frozenset[int]:
         own = type(module)._apply
         if own is not nn.Module._apply and not own.__module__.startswith("torch."):
             with torch.no_grad():
-                module._apply(note)
+                module._apply(note)  # type: ignore[no-untyped-call]
     return frozenset(moved)

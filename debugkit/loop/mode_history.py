@@ -8,6 +8,7 @@ from torch import nn
 
 from debugkit._torch_private import SENSITIVE_TO_MODE
 from debugkit.frames import user_line
+from debugkit.interventions.program_lines import files_on_the_stack, only_call
 from debugkit.loop.training_modes import ModeAtStep, TrainingModes
 from debugkit.recorders.output_ranges import ModuleHooks
 
@@ -38,7 +39,8 @@ class ModeHistory:
         now = (models[0].model.training, sum(not module.training for module in self._sensitive))
         self._steps, self._last_step = self._steps + 1, step
         if now != self._last and len(self._changes) < _REMEMBERED:
-            self._changes.append(ModeAtStep(step, now[0], len(self._sensitive), now[1], user_line()))
+            at = user_line() if now[0] else only_call("eval", files_on_the_stack()) or user_line()
+            self._changes.append(ModeAtStep(step, now[0], len(self._sensitive), now[1], at))
         self._last = now
 
 

@@ -13,7 +13,8 @@ from debugkit.plain_data import PlainData
 class ModeAtStep(PlainData):
     """The flags at a step of an optimizer.
 
-    `sensitive` counts modules that behave differently in eval mode, outside parts whose parameters are all frozen.
+    `sensitive` counts modules that behave differently in eval mode, outside parts whose parameters are all frozen. `at`
+    is the call of `eval()` if the program has only one, otherwise the step.
     """
 
     step: int

@@ -102,9 +102,9 @@ def _location(finding: Finding, anchor: str) -> dict[str, Any]:
             "region": {"startLine": (place.line or 1) if place.file else 1},
         }
     }
-    name = place.parameter or place.module
+    name = place.parameter or (place.module if place.module is not None else place.input)
     if name is not None:
-        kind = "variable" if place.parameter else "object"
+        kind = "object" if place.parameter is None and place.module is not None else "variable"
         found["logicalLocations"] = [{"fullyQualifiedName": name or "model", "kind": kind}]
     return found
 

@@ -25,6 +25,8 @@ def place(location: Location) -> str:
         parts.append(location.parameter)
     elif location.module is not None:
         parts.append(location.module or "(the model itself)")
+    elif location.input is not None:
+        parts.append(f"batch entry {location.input}" if location.input else "the batch")
     if location.step is not None:
         parts.append(f"step {location.step}")
     return " · ".join(parts)

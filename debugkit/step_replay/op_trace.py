@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from debugkit._torch_private import TorchDispatchMode
@@ -30,6 +31,7 @@ PLACES = frozenset((
     "slice_scatter", "select_scatter", "index_copy", "index_copy_",
 ))
 """Operations that only write or copy values."""
+HALF = frozenset((torch.float16, torch.bfloat16))
 _ALLOCATES = frozenset((
     "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted",
 ))
@@ -51,10 +53,14 @@ class Operation:
 
 
 class OpTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """After `with OpTrace() as trace: model(x)`, `trace.first` is the operation, or None."""
+    """After `with OpTrace() as trace: model(x)`, `trace.first` is the operation, or None.
 
-    def __init__(self) -> None:
+    With `overflows`, it is the first operation that made an Inf in 16 bits from finite values, even if nothing follows.
+    """
+
+    def __init__(self, *, overflows: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.overflows = overflows
         self.first: Operation | None = None
         self.first_minus_inf: Operation | None = None  # computed, but it may still end well: exp(-inf) is 0
         self.modules: list[str] = []  # paths of the module calls running now; the caller maintains it
@@ -99,6 +105,10 @@ class OpTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             code=linecache.getline(line.file, line.line).strip() if line else "",
             placed=placed and worst != "NaN",
         )
+        if self.overflows:
+            half = any(kind == "Inf" and tensor.dtype in HALF for tensor, kind in zip(made, kinds, strict=True))
+            self.first = operation if half and operation.inputs_finite and not operation.placed else None
+            return
         self._decide(operation, known, [kind for _, kind in bad_inputs if kind])
         given_storages = {storage for storage, _ in inputs}
         for tensor, kind in zip(made, kinds, strict=True):

@@ -20,6 +20,8 @@ class LabelAlignment:
     """label[t] == id[t + 1] wherever there is a label."""
     loss_shifts: bool | None
     """Whether the loss compares output t with label t + 1: the first label then has no effect. None without labels."""
+    path: str = "labels"
+    """Path of the labels in the batch."""
 
 
 @measured_by(".later_tokens:change_later_tokens", cost=3, requires=("batch",))

@@ -36,6 +36,7 @@ def change_the_first_label(setup: TrainingSetup) -> LabelAlignment:
         labels_are_ids=alignment.labels_are_ids,
         labels_are_next_ids=alignment.labels_are_next_ids,
         loss_shifts=abs(after - before) <= 10 * abs(again - before),
+        path=path,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from debugkit.finding import SourceLine
 from debugkit.observation import observed_by
 
 
@@ -62,3 +63,10 @@ class OptimizerGroups:
     strangers: tuple[Stranger, ...]
     orphans: tuple[Orphan, ...]
     duplicates: tuple[Duplicate, ...]
+    built: tuple[SourceLine | None, ...] = ()
+    """The line that built each optimizer, where the program has only one such line."""
+
+    def built_at(self, group: str) -> SourceLine | None:
+        """The line that built the optimizer of this group."""
+        numbers = [each.optimizer for each in self.groups if each.name == group]
+        return self.built[numbers[0]] if numbers and numbers[0] < len(self.built) else None

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from debugkit.finding import NotExamined
+from debugkit.interventions.program_lines import built_at
 from debugkit.measurements.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
 from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.recorders.master_weights import masters
@@ -57,6 +58,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
                 if p.requires_grad and key not in everything and key in self._with_gradient
             ),
             duplicates=self._duplicates(held),
+            built=tuple(built_at(optimizer, self.setup) for optimizer in self._optimizers),
         )
 
     def _held(self) -> Held:

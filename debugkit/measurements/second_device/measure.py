@@ -110,7 +110,8 @@ def others_held_by_the_loss(setup: TrainingSetup) -> dict[str, nn.Module]:
 @contextlib.contextmanager
 def _moved_for_a_while(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
     """Parameters and buffers on the device inside the block, and the originals after it."""
-    tables = [table for m in modules for part in m.modules() for table in (parameters_of(part), buffers_of(part))]
+    parts = [part for module in modules for part in module.modules()]
+    tables: list[Any] = [table for part in parts for table in (parameters_of(part), buffers_of(part))]
     originals = [dict(table) for table in tables]
     try:
         for table in tables:

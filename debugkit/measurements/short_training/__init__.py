@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from debugkit.finding import SourceLine
 from debugkit.observation import measured_by
 
 
@@ -24,6 +25,8 @@ class LearningRates:
     """The rate of each group that holds a trainable parameter."""
     scheduled: bool
     """Whether a scheduler has set an initial rate, in which case a warm-up may keep the rate at 0."""
+    built_at: SourceLine | None = None
+    """The line that built the optimizer, where the program has only one such line."""
 
 
 @measured_by(".measure:try_the_learning_rate", cost=10, requires=("batch", "optimizer"))

@@ -10,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from debugkit.finding import NotExamined
+from debugkit.interventions.program_lines import built_at
 from debugkit.measurements.short_training import LearningRates, LearningRateTrial, OneBatchTraining, RateTrial
 from debugkit.preserve_state import preserved
 from debugkit.randomness import same_randomness
@@ -32,7 +33,8 @@ def read_the_learning_rates(setup: TrainingSetup) -> LearningRates:
     rates = tuple(float(group["lr"]) for group in groups if "lr" in group)
     if not rates:
         raise NotExamined("The optimizer has no learning rate.")
-    return LearningRates(rates, any(float(group.get("initial_lr", 0.0)) > 0 for group in groups))
+    scheduled = any(float(group.get("initial_lr", 0.0)) > 0 for group in groups)
+    return LearningRates(rates, scheduled, built_at(setup.optimizers[0], setup))
 
 
 def try_the_learning_rate(setup: TrainingSetup) -> LearningRateTrial:
@@ -56,6 +58,8 @@ def learn_a_few_samples(setup: TrainingSetup) -> OneBatchTraining:
     parameters = [parameter for parameter in setup.model.parameters() if parameter.requires_grad]
     if not parameters:
         raise NotExamined("No parameter has requires_grad=True, so nothing can be learnt.")
+    if any(getattr(module, "sparse", False) for module in setup.model.modules()):
+        raise NotExamined("An embedding has sparse gradients, which Adam does not support.")
     few = max(2, size // _SHARE)
     batch = map_tensors(setup.batch, lambda _, tensor: tensor[:few] if tensor.shape[:1] == (size,) else tensor)
     curves = []

@@ -1,7 +1,8 @@
 """A trainable parameter is in no group of any optimizer, so it never changes.
 
 ## What it finds
-Parameters with `requires_grad=True` that get a gradient from the loss but are held by no optimizer.
+Parameters with `requires_grad=True` that get a gradient from the loss but are held by no optimizer. Also those that are
+not in the model at all: in a plain list or dict of a module, or in a closure of the loss function.
 
 ## Why it hurts
 The gradient is computed and thrown away. Everything else adapts around the untrained part, and the loss still falls.
@@ -18,7 +19,8 @@ group for the remaining parameters, and assert it. If a parameter should not tra
 `parameter.requires_grad_(False)`.
 
 ## When it stays silent
-Frozen parameters, tied parameters (compared by identity), and several optimizers for one model. The finding is `info`
+Frozen parameters, tied parameters (compared by identity), several optimizers for one model, and the parameters of
+another module that the loss function holds. The finding is `info`
 for parameters without a gradient (unused, or of the other network of a GAN) and if not every optimizer was passed in
 (`Declare(all_optimizers=False)`).
 
@@ -31,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.module_paths import shared_module
 from debugkit.observation import observed_by
 from debugkit.rule import Context, rule
@@ -58,6 +60,10 @@ class OptimizerCoverage:
     forgotten: tuple[ForgottenParameter, ...]
     empty_groups: tuple[str, ...]
     """Groups without parameters, such as `AdamW group 1`."""
+    outside: tuple[ForgottenParameter, ...] = ()
+    """Parameters that received a gradient and are neither in the model nor in an optimizer. `path` names the holder."""
+    built_at: SourceLine | None = None
+    """The line that built the only optimizer, where the program has one such line."""
 
 
 @rule(
@@ -74,8 +80,29 @@ def judge(seen: OptimizerCoverage, context: Context) -> Iterator[Finding]:
     idle = [parameter for parameter in seen.forgotten if not parameter.received_gradient]
     if lost:
         yield _finding(lost, seen, context, None if context.declare.all_optimizers else Severity.INFO)
+    if seen.outside:
+        yield _outside(seen, context)
     if idle:
         yield _finding(idle, seen, context, Severity.INFO)
+
+
+def _outside(seen: OptimizerCoverage, context: Context) -> Finding:
+    paths = [parameter.path for parameter in seen.outside]
+    count = len(paths)
+    return context.finding(
+        f"{counted(count, 'parameter')} outside the model {verb(count, 'receives', 'receive')} a gradient and "
+        f"{verb(count, 'is', 'are')} in no optimizer: {quoted(paths)}. A list or a dict registers nothing.",
+        parameter=paths[0],
+        at=seen.built_at,
+        evidence={
+            "parameters": paths,
+            "numel": sum(parameter.numel for parameter in seen.outside),
+            "optimizers": seen.optimizers,
+        },
+        fix="Register it: `nn.Parameter` as an attribute of a module, `nn.ModuleList`, `nn.ModuleDict` or "
+        "`nn.ParameterList`. Or pass it to the optimizer.",
+        severity=None if context.declare.all_optimizers else Severity.INFO,
+    )
 
 
 def _finding(
@@ -88,7 +115,8 @@ def _finding(
         f"{count:,} of {counted(seen.trainable, 'trainable parameter')} {gradient} and {verb(count, 'is', 'are')} in "
         f"no optimizer: {quoted(paths)}.",
         module=shared_module(paths),
-        parameter=paths[0] if count == 1 else None,
+        parameter=paths[0],
+        at=seen.built_at,
         evidence={
             "parameters": paths,
             "numel": sum(parameter.numel for parameter in parameters),

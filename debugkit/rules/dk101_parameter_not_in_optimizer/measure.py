@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from debugkit.finding import NotExamined
+from debugkit.interventions.program_lines import built_at
+from debugkit.interventions.unregistered_parameters import outside_names
+from debugkit.measurements.autograd_graph.measure import walk
 from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.recorders.master_weights import masters
 from debugkit.rules.dk101_parameter_not_in_optimizer import ForgottenParameter, OptimizerCoverage
@@ -21,6 +26,13 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
         super().__init__(setup)
         self._reached: set[int] = set()  # id() of parameters
         self._optimizers = list(setup.optimizers)
+        self._outside: dict[int, tuple[str, int]] = {}  # id() of a parameter → the name of its holder, and its size
+
+    def before_backward(self, losses: Sequence[torch.Tensor], /) -> None:
+        own = {id(parameter) for parameter in self.setup.model.parameters()}
+        leaves = (getattr(node, "variable", None) for node in walk(losses).nodes)
+        others = [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own]
+        self._outside = outside_names(self.setup, others) if others else {}
 
     def after_backward(self) -> None:
         self._reached |= {id(p) for p in self.setup.model.parameters() if p.grad is not None}
@@ -51,4 +63,8 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
                 if key not in held
             ),
             empty_groups=tuple(name for name, parameters in groups if not parameters),
+            outside=tuple(
+                ForgottenParameter(name, numel, True) for key, (name, numel) in self._outside.items() if key not in held
+            ),
+            built_at=built_at(self._optimizers[0], self.setup) if len(self._optimizers) == 1 else None,
         )

@@ -52,7 +52,8 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
         f"{stale[0].group} holds {counted(len(stale), 'tensor')} that the model no longer has, "
         f"and {quoted(paths)} {verb(len(paths), 'is', 'are')} in no optimizer.",
         module=paths[0].rpartition(".")[0],
-        parameter=paths[0] if len(paths) == 1 else None,
+        parameter=paths[0],
+        at=seen.built_at(stale[0].group),
         evidence={
             "stale_shapes": [list(stranger.shape) for stranger in stale],
             "stale_numel": sum(stranger.numel for stranger in stale),

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.optimizer_groups import Group, OptimizerGroups
+from debugkit.module_paths import shared_module
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, quoted, verb
 
@@ -48,6 +49,7 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
         what = "The only parameter" if held == 1 else f"All {held:,} parameters"
         yield context.finding(
             f"{what} that the optimizer holds {verb(held, 'is', 'are')} frozen: a step changes nothing.",
+            at=next(iter(seen.built), None),
             evidence={"groups": [_row(group) for group in seen.groups]},
             fix="Set `requires_grad=True` for the parameters that should train, before the optimizer is built.",
         )
@@ -57,6 +59,9 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
         paths = [orphan.path for orphan in seen.orphans]
         yield context.finding(
             f"{empty[0].name} is empty, and {_orphans(len(paths))} in no group: {quoted(paths)}.",
+            module=shared_module(paths),
+            parameter=paths[0],
+            at=seen.built_at(empty[0].name),
             evidence={"groups": [_row(group) for group in seen.groups], "not_held": paths},
             fix="Correct the pattern that selects this group's parameters, and assert that it matches at least one.",
             severity=None if context.declare.all_optimizers else Severity.INFO,

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.optimizer_groups import Duplicate, OptimizerGroups
+from debugkit.module_paths import shared_module
 from debugkit.rule import Context, rule
 from debugkit.rule_text import NAMES, code, counted, listed, verb
 
@@ -49,21 +50,24 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
     within = [double for double in seen.duplicates if double.one_optimizer]
     across = [double for double in seen.duplicates if not double.one_optimizer]
     if within:
-        yield _finding(within, "twice in one optimizer", context, None)
+        yield _finding(within, "twice in one optimizer", seen, context, None)
     across = [d for d in across if context.mode == "check" or d.alternations >= TURNS]
     if across:
-        yield _finding(across, "in two optimizers", context, Severity.WARNING)
+        yield _finding(across, "in two optimizers", seen, context, Severity.WARNING)
 
 
-def _finding(doubles: list[Duplicate], where: str, context: Context, severity: Severity | None) -> Finding:
+def _finding(
+    doubles: list[Duplicate], where: str, seen: OptimizerGroups, context: Context, severity: Severity | None
+) -> Finding:
     paths = [double.path or "a tensor outside the model" for double in doubles]
     names = [code(double.path) if double.path else "a tensor outside the model" for double in doubles]
     count = len(paths)
     return context.finding(
         f"{counted(count, 'parameter')} {verb(count, 'is', 'are')} {where}: {listed(names, NAMES)} "
         f"({listed(doubles[0].groups)}).",
-        parameter=doubles[0].path if count == 1 else None,
-        module=(doubles[0].path or "").rpartition(".")[0] if count == 1 else None,
+        parameter=doubles[0].path,
+        module=shared_module(double.path for double in doubles if double.path),
+        at=seen.built_at(doubles[0].groups[0]),
         evidence={"parameters": paths, "groups": [list(double.groups) for double in doubles]},
         fix="Put each parameter in exactly one group. Compare parameters by identity, not by name.",
         severity=severity,

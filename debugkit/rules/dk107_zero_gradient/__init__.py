@@ -75,7 +75,7 @@ def _finding(place: str, members: list[ZeroGradient], seen: GradientFlow, contex
         f"{counted(count, 'parameter')} of {module_name(place)} ({quoted(paths, 2)}) got a gradient of exactly 0 in "
         f"all {seen.passes} backward passes.",
         module=place,
-        parameter=paths[0] if count == 1 else None,
+        parameter=paths[0],
         evidence={
             "parameters": paths,
             "numel": sum(member.numel for member in members),

@@ -79,7 +79,7 @@ def _finding(paths: tuple[str, ...], numel: int, side: str, context: Context) ->
     return context.finding(
         f"{counted(count, 'parameter')} {verb(count, 'is', 'are')} {side}: {quoted(paths)}.",
         module=shared_module(paths),
-        parameter=paths[0] if count == 1 else None,
+        parameter=paths[0],
         evidence={"parameters": list(paths), "numel": numel},
         fix="Set `requires_grad` from the declared patterns, before the optimizer is built.",
         affects=paths,

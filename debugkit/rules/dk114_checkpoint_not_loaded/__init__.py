@@ -115,7 +115,7 @@ def judge(seen: CheckpointMatch, context: Context) -> Iterator[Finding]:
             f"{count:,} of {counted(seen.tensors, 'tensor')} {verb(count, 'does', 'do')} not have the checkpoint's "
             f"values: {quoted(seen.different)}.",
             module=_module(seen.different),
-            parameter=seen.different[0] if count == 1 else None,
+            parameter=seen.different[0],
             evidence=evidence,
             fix="Check that `load_state_dict()` ran, that its error was not caught, and that no later code "
             "initialises the tensors again.",

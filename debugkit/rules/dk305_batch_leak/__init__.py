@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, module_name
@@ -68,6 +68,8 @@ class BatchIndependence:
     """Whether the model runs with one sample fewer."""
     by_a_router: bool = False
     """Whether entries of a list of modules, such as experts, get chosen rows, and a small change moves no other row."""
+    at: SourceLine | None = None
+    """The line of the first operation one of whose other rows changed."""
     mixed_before: bool = False
     """Whether the rows that the model was given for other samples changed already."""
 
@@ -127,7 +129,8 @@ def judge(seen: BatchIndependence, context: Context) -> Iterator[Finding]:
     yield context.finding(
         f"Replacing sample 0 changes the output of {others} by up to {seen.moved:.2g} of its size. It must not change.",
         module=seen.module,
+        at=seen.at,
         evidence=evidence,
-        fix="Find the operation over dimension 0 in this module (softmax, mean, norm, view), and make it per sample.",
+        fix="Make the operation over dimension 0 (softmax, mean, norm, view instead of permute) per sample.",
         severity=None if seen.one_fewer else Severity.WARNING,
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from debugkit.finding import NotExamined
+from debugkit.finding import NotExamined, SourceLine
+from debugkit.frames import user_line
 from debugkit.interventions.passes import Pass, distance, evaluate, floor, minimal_floor, with_rows
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk305_batch_leak import BatchIndependence
@@ -48,6 +51,7 @@ def replace_sample_zero(setup: TrainingSetup) -> BatchIndependence:
         module=where.module,
         one_fewer=fewer is not None,
         by_a_router=where.routed and not _moved_by_a_small_change(setup, size, before, threshold),
+        at=where.line,
         mixed_before=where.in_the_inputs,
     )
 
@@ -143,15 +147,18 @@ class _Place:
     """Whether entries of a list of modules got a part of the rows that the list's owner got."""
     in_the_inputs: bool
     """Whether the inputs of the first module that ran moved already."""
+    line: SourceLine | None
+    """The program's line of the first operation that moved."""
 
 
 def _first_module_to_move(setup: TrainingSetup, size: int, donor: int, threshold: float) -> _Place:
     """Run two more passes that record the rows of every module's inputs and outputs."""
     before, after = _RowRecorder(setup, size), _RowRecorder(setup, size)
+    own, other = setup.fresh_batch(), _replaced(setup.fresh_batch(), size, donor)
     with before:
-        evaluate(setup)
+        evaluate(setup, own)
     with after:
-        evaluate(setup, _replaced(setup.fresh_batch(), size, donor))
+        evaluate(setup, other)
     moved = (
         path
         for (path, rows), (_, others) in zip(before.rows, after.rows, strict=False)
@@ -162,14 +169,26 @@ def _first_module_to_move(setup: TrainingSetup, size: int, donor: int, threshold
         module=next(moved, ""),
         routed=after.routed,
         in_the_inputs=any(distance(rows, others) > threshold for rows, others in inputs),
+        line=_first_line_to_move(before, after, threshold),
     )
 
 
-class _RowRecorder:
-    """The outputs, of every module, that have one row per sample, in order of execution."""
+def _first_line_to_move(before: _RowRecorder, after: _RowRecorder, threshold: float) -> SourceLine | None:
+    for (name, line, rows), (other_name, _, others) in zip(before.operations, after.operations, strict=False):
+        if name != other_name:
+            return None  # the two passes took different paths
+        if distance(rows, others) > threshold:
+            return line
+    return None
+
+
+class _RowRecorder(TorchFunctionMode):
+    """The outputs, of every module and operation, that have one row per sample, in order of execution."""
 
     def __init__(self, setup: TrainingSetup, size: int) -> None:
+        super().__init__()
         self.size = size
+        self.operations: list[tuple[str, SourceLine | None, torch.Tensor]] = []
         self.rows: list[tuple[str, torch.Tensor]] = []
         self.routed = False
         self.inputs: list[torch.Tensor] = []
@@ -179,11 +198,22 @@ class _RowRecorder:
         self._calls = ModuleCalls(setup.named_modules, before=self._look_at_inputs, after=self._keep)
         self._began = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._calls.__enter__()
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._calls.remove()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if isinstance(output, torch.Tensor) and output.shape[:1] == (self.size,):
+            name = getattr(func, "__name__", "")
+            self.operations.append((name, user_line(), output.detach()[1:].clone()))
+        return output
 
     def _look_at_inputs(self, path: str, _module: nn.Module, args: Any, kwargs: Any) -> None:
         self._given[path] = _most_rows((args, kwargs))

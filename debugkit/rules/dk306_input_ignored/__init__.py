@@ -92,6 +92,7 @@ def judge(seen: ModalityEffects, context: Context) -> Iterator[Finding]:
         yield context.finding(
             f"{sentence(name)} is ignored: exchanging it among the samples changes neither an output nor the "
             f"loss.{doubt}",
+            input=effect.paths[0],
             evidence={
                 "input": effect.name,
                 "paths": list(effect.paths),

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
 from debugkit.rule_text import entry_name, verb
@@ -60,6 +60,8 @@ class Targets:
     """The labels and the target action of the batch, if present."""
 
     tensors: tuple[TargetValues, ...]
+    made_at: SourceLine | None = None
+    """The program's function that puts a batch of the training loader together."""
 
 
 ENOUGH = 16
@@ -88,6 +90,8 @@ def judge(seen: Targets, context: Context) -> Iterator[Finding]:
             values = "The only value" if each.total == 1 else f"All {each.total:,} values"
             yield context.finding(
                 f"{values} of {name} {verb(each.total, 'is', 'are')} ignored: there is nothing to learn.",
+                input=each.path,
+                at=seen.made_at,
                 evidence=evidence,
                 fix="Decode the intended answer, and find the code that overwrites it with the ignored value.",
             )
@@ -96,6 +100,8 @@ def judge(seen: Targets, context: Context) -> Iterator[Finding]:
             counting = " that are not ignored" if each.ignored else ""
             yield context.finding(
                 f"All {considered:,} values of {name}{counting} are {each.value:g}.",
+                input=each.path,
+                at=seen.made_at,
                 evidence=evidence,
                 fix=f"Check where {name} comes from, and that the loader shuffles.",
                 severity=Severity.INFO if class_of_samples else Severity.WARNING,

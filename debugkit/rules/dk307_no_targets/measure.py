@@ -6,6 +6,7 @@ import torch
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import is_index, labels, target
+from debugkit.interventions.program_lines import batches_made_at
 from debugkit.rules.dk307_no_targets import Targets, TargetValues
 from debugkit.setup import TrainingSetup
 
@@ -15,7 +16,8 @@ def read_the_targets(setup: TrainingSetup) -> Targets:
     found = [entry for entry in (labels(setup), target(setup)) if entry is not None and entry[1].numel()]
     if not found:
         raise NotExamined("The batch has neither labels nor a target action: pass Declare(labels=…) or target=….")
-    return Targets(tuple(_read(path, tensor) for path, tensor in found))
+    made_at = batches_made_at(setup.loaders.get("train"))
+    return Targets(tuple(_read(path, tensor) for path, tensor in found), made_at)
 
 
 def _read(path: str, tensor: torch.Tensor) -> TargetValues:

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
 from debugkit.rule_text import amounts_apart, entry_name
@@ -52,6 +52,8 @@ class LabelInformation:
     p_value: float
     """The share of shuffles that were fitted at least as well. The true targets are counted as one of them."""
     shuffles: int
+    made_at: SourceLine | None = None
+    """The program's function that puts a batch together."""
 
 
 SIGNIFICANT = 0.05
@@ -72,6 +74,8 @@ def judge(seen: LabelInformation, context: Context) -> Iterator[Finding]:
     yield context.finding(
         f"Over {seen.samples:,} samples, {entry_name(seen.target, 'the target')} can be predicted from the inputs no "
         f"better than shuffled targets: the error is {own}, and {shuffled} with shuffled targets.",
+        input=seen.target,
+        at=seen.made_at,
         evidence={
             "error": seen.error,
             "shuffled_error": seen.shuffled_error,

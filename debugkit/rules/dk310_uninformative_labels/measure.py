@@ -8,12 +8,14 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import entry, is_index, labels, target
+from debugkit.interventions.program_lines import batches_made_at
 from debugkit.loader_samples import batches_of
 from debugkit.rules.dk310_uninformative_labels import LabelInformation
 from debugkit.setup import TrainingSetup
@@ -55,7 +57,7 @@ def shuffle_the_labels(setup: TrainingSetup) -> LabelInformation:
         raise NotExamined(f"The loader has {samples} samples, but the test needs at least {_FEWEST}.")
     wanted = _as_numbers(targets)[:_MOST]  # (N, K)
     kernel = _kernel([_features(tensors)[:_MOST] for tensors in inputs.values() if len(tensors) == len(targets)])
-    return _test(path, kernel, wanted)
+    return replace(_test(path, kernel, wanted), made_at=batches_made_at(loader))
 
 
 def _target_path(setup: TrainingSetup) -> str:

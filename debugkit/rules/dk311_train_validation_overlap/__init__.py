@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, verb
@@ -54,6 +54,8 @@ class DataOverlap:
     """The share of training samples that repeat an earlier training sample; 0 if compared by index."""
     complete: bool
     """Whether all samples were compared."""
+    made_at: SourceLine | None = None
+    """The program's function that makes the samples of the other loader."""
 
 
 @measured_by(".measure:compare_loaders", cost=0, requires=("dataloader",))
@@ -81,6 +83,7 @@ def judge(seen: DataOverlaps, context: Context) -> Iterator[Finding]:
         samples = f"{pair.shared:,} of {counted(pair.other_samples, 'sample')} of the {pair.other} loader"
         yield context.finding(
             f"{samples} {verb(pair.shared, 'is', 'are')} also in the train loader (compared {way}).",
+            at=pair.made_at,
             evidence={
                 "shared": pair.shared,
                 "train_samples": pair.train_samples,

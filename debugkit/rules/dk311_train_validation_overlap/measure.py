@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils.data import Subset
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import labels, target
+from debugkit.interventions.program_lines import batches_made_at
 from debugkit.loader_samples import batches_of
 from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverlaps
 from debugkit.setup import TrainingSetup
@@ -29,7 +31,10 @@ def compare_loaders(setup: TrainingSetup) -> DataOverlaps:
     train = loaders.pop("train", None)
     if train is None or not loaders:
         raise NotExamined("There is no second loader to compare with: pass dataloader={'train': …, 'validation': …}.")
-    return DataOverlaps(tuple(_compare(setup, train, role, loader) for role, loader in loaders.items()))
+    pairs = (
+        replace(_compare(setup, train, role, each), made_at=batches_made_at(each)) for role, each in loaders.items()
+    )
+    return DataOverlaps(tuple(pairs))
 
 
 def _compare(setup: TrainingSetup, train: Iterable[Any], role: str, other: Iterable[Any]) -> DataOverlap:

@@ -87,6 +87,7 @@ def judge(seen: NonfiniteInputs, context: Context) -> Iterator[Finding]:
         values = f"{each.count:,} of {counted(each.total, 'value')} of {entry_name(each.path)} in {where}"
         yield context.finding(
             f"{values} {verb(each.count, 'is', 'are')} {each.kind}{effect}.",
+            input=each.path,
             evidence={
                 "path": each.path,
                 "count": each.count,

@@ -49,6 +49,7 @@ def judge(seen: LabelAlignment, context: Context) -> Iterator[Finding]:
         return
     yield context.finding(
         f"All {seen.supervised:,} labels are already the next token, and the loss shifts them again.",
+        input=seen.path,
         evidence={
             "labels_are_next_ids": seen.labels_are_next_ids,
             "loss_shifts": seen.loss_shifts,

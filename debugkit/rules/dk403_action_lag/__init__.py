@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted
@@ -52,6 +52,10 @@ class ActionLag:
     relative: bool
     """Whether the action was taken as a change of the state (True) or as a target position (False)."""
     dimensions: int
+    path: str | None = None
+    """Path of the action in the batch, if the batch was read."""
+    made_at: SourceLine | None = None
+    """The program's function that makes the frames, if a loader was read."""
 
 
 CLEAR = 0.5
@@ -77,6 +81,8 @@ def judge(seen: ActionLag, context: Context) -> Iterator[Finding]:
         f"The state follows the action {steps} later{correlation}."
         if lag > 0
         else f"The state moves {steps} before the action that causes it{correlation}.",
+        input=seen.path,
+        at=seen.made_at,
         evidence={
             "lag": lag,
             "correlation": by_lag[lag],

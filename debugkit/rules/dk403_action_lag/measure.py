@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import target
+from debugkit.interventions.program_lines import batches_made_at
 from debugkit.loader_samples import can_be_read_once, left_as_it_was
 from debugkit.rules.dk403_action_lag import ActionLag
 from debugkit.setup import TrainingSetup
@@ -31,7 +33,10 @@ def correlate_actions(setup: TrainingSetup) -> ActionLag:
         if best is None or peak > best[0]:
             best = peak, found
     assert best is not None
-    return best[1]
+    action = target(setup)
+    if source == "batch":
+        return replace(best[1], path=action[0] if action is not None else None)
+    return replace(best[1], made_at=batches_made_at(setup.loaders[source]))
 
 
 def _episodes(setup: TrainingSetup) -> tuple[str, list[tuple[torch.Tensor, torch.Tensor]]]:

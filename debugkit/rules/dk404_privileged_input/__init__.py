@@ -75,6 +75,7 @@ def judge(seen: PrivilegedInputs, context: Context) -> Iterator[Finding]:
         yield context.finding(
             f"Inference reads {what}: with other values in {entry_name(each.path)}, the result changes by "
             f"{each.moved:.2g} of its size.",
+            input=each.path.partition("[")[0],
             evidence={"path": each.path, "output": each.output, "moved": each.moved, "floor": seen.floor},
             fix="Run the code that reads the target only in training (`self.training`), and remove targets from the "
             "batch before inference."

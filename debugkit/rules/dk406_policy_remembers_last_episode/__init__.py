@@ -66,6 +66,7 @@ def judge(seen: EpisodeMemory, context: Context) -> Iterator[Finding]:
     yield context.finding(
         f"The first action changes by {seen.moved:.2g} of its size after {after}"
         + (" and `reset()`." if seen.has_reset else ", and the policy has no `reset()`."),
+        module="",
         evidence={"moved": seen.moved, "floor": seen.floor, "steps": seen.steps, "output": seen.output},
         fix="Clear every queue, history and recurrent state in `reset()`."
         if seen.has_reset

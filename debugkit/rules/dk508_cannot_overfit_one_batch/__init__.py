@@ -66,6 +66,7 @@ def judge(seen: OneBatchTraining, context: Context) -> Iterator[Finding]:
     yield context.finding(
         f"A copy of the model cannot overfit {counted(seen.samples, 'sample')}: the loss went from {start} to "
         f"{reached} in {counted(len(seen.losses) - 1, 'step')} and no longer falls.",
+        module="",
         evidence={
             "first": first,
             "last": last,

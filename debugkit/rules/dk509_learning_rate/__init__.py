@@ -60,6 +60,7 @@ def judge(seen: LearningRates, trial: LearningRateTrial | None, context: Context
         if not seen.scheduled:
             yield context.finding(
                 "The learning rate of every parameter group is 0, and no scheduler will raise it.",
+                at=seen.built_at,
                 evidence={"rates": rates, "threshold": 0.0},
                 fix="Set a learning rate above 0 in the optimizer.",
                 severity=Severity.ERROR,
@@ -81,6 +82,7 @@ def judge(seen: LearningRates, trial: LearningRateTrial | None, context: Context
         yield context.finding(
             f"At {_named(rates)}, the loss goes from {amount(start)} to {amount(reached)} in "
             f"{counted(len(trial.own.losses) - 1, 'step')}; at a hundredth of the rate it falls.",
+            at=seen.built_at,
             evidence={**compared, "threshold": _EXPLODES},
             fix="Lower the learning rate, or add a warm-up.",
         )
@@ -89,6 +91,7 @@ def judge(seen: LearningRates, trial: LearningRateTrial | None, context: Context
         yield context.finding(
             f"At {_named(rates)}, the loss stays at {stays}; at {amount(trial.other.factor)} times the rate it "
             f"falls to {falls}.",
+            at=seen.built_at,
             evidence={**compared, "threshold": _NOTHING},
             fix="Raise the learning rate.",
         )

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
 
@@ -56,6 +56,8 @@ class WorkerRandomness:
     """Whether the second epoch returns the same sequence of samples as the first."""
     generator: str | None
     """The attribute of the data set that holds a generator; None if none is found."""
+    made_at: SourceLine | None = None
+    """The program's function that makes a sample or a batch."""
 
 
 @measured_by(".measure:ask_the_workers", cost=0, requires=("dataloader",))
@@ -83,6 +85,7 @@ def judge(seen: WorkersRandomness, context: Context) -> Iterator[Finding]:
         held = f": the data set holds a generator in `{loader.generator}`" if loader.generator else ""
         yield context.finding(
             f"In the {loader.role} loader, {' and '.join(repeated)}{held}.",
+            at=loader.made_at,
             evidence={
                 "workers": loader.workers,
                 "workers_agree": loader.workers_agree,

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.bit_digest import digest
+from debugkit.interventions.program_lines import batches_made_at
 from debugkit.loader_samples import generator_state
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk702_worker_randomness_repeats import WorkerRandomness, WorkersRandomness
@@ -75,6 +76,7 @@ def _read_by_workers(role: str, loader: DataLoader[Any]) -> WorkerRandomness:
         workers_agree=workers > 1 and own == other,
         epochs_agree=own == second[0::workers],
         generator=_generator_in(loader.dataset),
+        made_at=batches_made_at(loader),
     )
 
 

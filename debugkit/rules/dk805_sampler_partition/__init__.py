@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
@@ -70,6 +70,8 @@ class SamplerPartition(PlainData):
     knows_its_rank: bool
     together: Coverage
     drifted: Coverage
+    defined_at: SourceLine | None = None
+    """Where the program defines the order of the sampler, if it is the program's own."""
 
 
 @measured_by(".measure:partition_over_ranks", cost=0, requires=("dataloader",))
@@ -107,6 +109,7 @@ def _finding(loader: SamplerPartition, coverage: Coverage, context: Context, dri
         f"The sampler of the {loader.role} loader ({loader.sampler}) does not divide the "
         f"{counted(loader.samples, 'sample')} between the {loader.world_size} ranks{when}: several ranks visit "
         f"{coverage.overlapping:,} of them, and no rank visits {coverage.missed:,}.",
+        at=loader.defined_at,
         evidence={
             "overlapping": coverage.overlapping,
             "missed": coverage.missed,

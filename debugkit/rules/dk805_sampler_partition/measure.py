@@ -10,6 +10,7 @@ from typing import Any
 
 from debugkit.distributed.wrappers import is_distributed
 from debugkit.finding import NotExamined
+from debugkit.interventions.program_lines import own_definition
 from debugkit.loader_samples import left_as_it_was
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk805_sampler_partition import Coverage, SamplerPartition, SamplerPartitions
@@ -63,6 +64,7 @@ def _partition(role: str, loader: Any) -> SamplerPartition | None:
         knows_its_rank=names is not None and together[0] != together[1],
         together=_coverage(together, samples),
         drifted=_coverage(drifted, samples),
+        defined_at=own_definition(getattr(type(sampler), "__iter__", None)),
     )
 
 

@@ -82,6 +82,7 @@ def judge(seen: DroppedColumns, context: Context) -> Iterator[Finding]:
     yield context.finding(
         f"The Trainer drops the column{'s' * plural} {quoted(columns, None)}, but the loss needs "
         f"{'them' if plural else 'it'}: without {quoted(first.columns, None) if plural else 'it'}, {_outcome(first)}.",
+        input=columns[0],
         evidence={
             "dropped": list(seen.dropped),
             "needed": columns,

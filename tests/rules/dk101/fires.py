@@ -60,3 +60,32 @@ def forgotten_but_unused():
     expect = {"module": "spare", "severity": "info", "message": "no gradient"}
     optimizer = torch.optim.SGD(used, lr=0.1)
     return {"model": model, "batch": {"x": torch.randn(5, 3)}, "optimizer": optimizer, "expect": expect}
+
+
+def heads_in_a_plain_list():
+    class Listed(Policy):
+        def __init__(self):
+            super().__init__()
+            self.heads = [nn.Linear(4, 2), nn.Linear(4, 2)]
+
+        def forward(self, x):
+            seen = self.vision(x)
+            return {"loss": sum(head(seen).square().mean() for head in (self.head, *self.heads))}
+
+    model = Listed()
+    optimizer = torch.optim.RMSprop(model.parameters())  # DK101
+    expect = {"parameter": "heads.0.weight", "severity": "error", "message": "4 parameters outside the model receive"}
+    return {"model": model, "batch": {"x": torch.randn(5, 3)}, "optimizer": optimizer, "expect": expect}
+
+
+def temperature_in_a_closure():
+    scale = nn.Parameter(torch.ones(()))
+
+    def loss_fn(model, batch):
+        return model(**batch)["loss"] * scale.exp()
+
+    return _program(
+        lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+        loss_fn=loss_fn,
+        expect={"parameter": "scale", "severity": "error"},
+    )

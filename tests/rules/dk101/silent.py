@@ -46,3 +46,27 @@ def optimizer_with_state_and_gradients_of_a_running_loop():
 
 def no_optimizer():
     return _program(nn.Linear(4, 2), None, expect={"not_examined": "No optimizer was given"})
+
+
+def network_of_another_optimizer_that_the_loss_function_holds():
+    model, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def loss_fn(model, batch):
+        return -critic(model(batch)).mean()
+
+    return {
+        "model": model,
+        "batch": torch.randn(5, 4),
+        "loss_fn": loss_fn,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }
+
+
+def temperature_in_a_closure_that_the_optimizer_holds():
+    model, scale = nn.Linear(4, 2), nn.Parameter(torch.ones(()))
+    return {
+        "model": model,
+        "batch": torch.randn(5, 4),
+        "loss_fn": lambda model, batch: model(batch).square().mean() * scale.exp(),
+        "optimizer": torch.optim.SGD([*model.parameters(), scale], lr=0.1),
+    }

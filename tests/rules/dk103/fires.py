@@ -46,4 +46,5 @@ def frozen_at_the_optimizers_own_step():
 
     model = Policy()
     model.vision.requires_grad_(False)
-    return _program(model, torch.optim.SGD(model.vision.parameters(), lr=0.1), loop=loop, expect={"message": "All 4"})
+    optimizer = torch.optim.SGD(model.vision.parameters(), lr=0.1)  # DK103
+    return _program(model, optimizer, loop=loop, expect={"message": "All 4"})

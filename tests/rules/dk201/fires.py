@@ -162,3 +162,22 @@ def infinite_fill_that_stays_in_the_loss():
     model = nn.Sequential(nn.Linear(3, 2))
     optimizer = torch.optim.AdamW(model.parameters())
     return {"model": model, "optimizer": optimizer, "loop": _train(loss_of), "expect": {"message": "returned Inf"}}
+
+
+class SquashedHalf(nn.Module):
+    """The product exceeds 65504, and `tanh` makes 1 of the Inf: what every module returns is finite."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        gate = self.gate(x).half()
+        squashed = (gate * gate.abs() * 6e4).tanh()  # DK201
+        return {"loss": self.head(squashed.float()).square().mean(), "gate": gate}
+
+
+def overflow_in_half_precision_that_no_module_returns():
+    model = SquashedHalf()
+    nn.init.constant_(model.gate.weight, 20.0)
+    return {"model": model, "batch": {"x": torch.ones(3, 4)}, "expect": {"message": "returned Inf for finite input"}}

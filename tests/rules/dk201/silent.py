@@ -134,3 +134,20 @@ def nearest_neighbours_in_a_loop():
         return -(weights * (label[:, None] == label[None, :])).sum(1).log().mean() + d.topk(2, largest=False)[0].mean()
 
     return _loop_over(loss_of)
+
+
+class MaskedHalf(nn.Module):
+    """Attention in half precision: the -Inf of the mask is put in place, and float32 computes log(0)."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores, self.head = nn.Linear(4, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        scores = self.scores(x).half().masked_fill(torch.eye(5)[:3].bool(), float("-inf"))
+        weights = scores.softmax(-1).float()
+        return {"loss": self.head(weights).square().mean() + 0 * weights.log().exp().sum(), "weights": weights.half()}
+
+
+def mask_in_half_precision():
+    return {"model": MaskedHalf(), "batch": {"x": torch.randn(3, 4)}}

@@ -19,7 +19,7 @@ class AttendsOverBatch(nn.Module):
 
 class Pool(nn.Module):
     def forward(self, frames, score):
-        return (frames * score.softmax(dim=0)).sum(1)
+        return (frames * score.softmax(dim=0)).sum(1)  # DK305
 
 
 class ReadsQueueOfFirst(nn.Module):
@@ -30,7 +30,7 @@ class ReadsQueueOfFirst(nn.Module):
         self.head = nn.Linear(6, 3)
 
     def forward(self, frames):
-        return {"action": self.head(frames.mean(1)) + self.head(frames[:1, 0])}
+        return {"action": self.head(frames.mean(1)) + self.head(frames[:1, 0])}  # DK305
 
 
 def softmax_over_the_batch():
@@ -81,7 +81,7 @@ def seen_in_inference_alone():
             self.head = nn.Linear(6, 3)
 
         def act(self, state):
-            return self.head(state - state.mean(0))
+            return self.head(state - state.mean(0))  # DK305
 
         def forward(self, state, action):
             return {"loss": (self.act(state) - action).square().mean()}
@@ -129,7 +129,7 @@ def experts_with_a_capacity():
 def experts_with_a_capacity_and_a_mean_over_the_batch():
     class Leaks(Routed):
         def forward(self, x):
-            return super().forward(x - x.mean(0))
+            return super().forward(x - x.mean(0))  # DK305
 
     return {
         "model": Leaks(),
@@ -155,7 +155,7 @@ def samples_normalised_over_the_batch_before_the_model():
     return {
         "model": nn.Linear(6, 3),
         "batch": torch.randn(8, 6),
-        "loss_fn": lambda model, batch: model(batch - batch.mean(0)).square().mean(),
+        "loss_fn": lambda model, batch: model(batch - batch.mean(0)).square().mean(),  # DK305
         "expect": {"severity": "error"},
     }
 
@@ -174,4 +174,26 @@ def distances_of_each_sample_to_each():
         "batch": torch.randn(4, 6),
         "loss_fn": lambda model, batch: model(batch).diagonal().log().mean(),
         "expect": {"severity": "info"},
+    }
+
+
+class ViewInsteadOfPermute(nn.Module):
+    """(T, B, D) is viewed as (B, T, D), which gives each sample the frames of others."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, frames):
+        steps = self.encode(frames.transpose(0, 1))
+        rows = steps.contiguous().view(frames.shape)  # DK305
+        return self.head(rows.mean(1))
+
+
+def view_instead_of_permute():
+    return {
+        "model": ViewInsteadOfPermute(),
+        "batch": torch.randn(4, 5, 6),
+        "loss_fn": lambda model, batch: model(batch).square().mean(),
+        "expect": {"severity": "error"},
     }

@@ -56,3 +56,17 @@ def action_column_of_zeros():
         "declare": debugkit.Declare(target="goal"),
         "expect": {"severity": "warning", "message": "of `goal` are 0"},
     }
+
+
+def _collate(samples):  # DK307
+    return {"x": torch.stack(samples), "labels": torch.full((len(samples),), -100)}
+
+
+def collate_function_that_ignores_every_label():
+    loader = torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=8, collate_fn=_collate)
+    return {
+        "model": nn.Linear(4, 3),
+        "dataloader": loader,
+        "loss_fn": lambda model, batch: model(batch["x"]).square().mean(),
+        "expect": {"message": "`labels` are ignored"},
+    }

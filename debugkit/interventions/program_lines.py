@@ -1,0 +1,77 @@
+"""Lines of the program that are no longer on the stack: where an optimizer was built, what collates a batch.
+
+They are searched in the source: in the files of the calling program, of the loss function and of the model. A line is
+named only if it is the only one of its kind.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from debugkit.finding import SourceLine
+from debugkit.frames import definition_line, is_own
+from debugkit.setup import TrainingSetup
+
+
+def built_at(optimizer: torch.optim.Optimizer, setup: TrainingSetup) -> SourceLine | None:
+    """The line that calls the optimizer's class; None if there are several, or none."""
+    return only_call(type(optimizer).__name__, _files(setup))
+
+
+def only_call(name: str, files: Iterable[str]) -> SourceLine | None:
+    """The only call of a function, class or method with this name in these files."""
+    lines = [SourceLine(file, line) for file in dict.fromkeys(files) for line in _calls(file).get(name, ())]
+    return lines[0] if len(lines) == 1 else None
+
+
+def batches_made_at(loader: Any) -> SourceLine | None:
+    """The program's own function that puts a batch of the loader together: its collate function or its data set's."""
+    data = getattr(loader, "dataset", None)
+    functions = (getattr(loader, "collate_fn", None), getattr(type(data), "__getitem__", None))
+    return next((line for function in functions if (line := own_definition(function)) is not None), None)
+
+
+def own_definition(function: Any) -> SourceLine | None:
+    """Where a function is defined, if it is the program's own."""
+    line = definition_line(function) if callable(function) else None
+    return line if line is not None and is_own(line.file) else None
+
+
+def files_on_the_stack() -> Iterator[str]:
+    """The program's own files whose code is running."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            yield frame.f_code.co_filename
+        frame = frame.f_back
+
+
+def _files(setup: TrainingSetup) -> Iterator[str]:
+    yield from files_on_the_stack()
+    for function in (setup.loss_fn, getattr(type(setup.model), "forward", None)):
+        if (line := own_definition(function)) is not None:
+            yield line.file
+
+
+@functools.lru_cache(maxsize=64)
+def _calls(file: str) -> dict[str, list[int]]:
+    """The lines of all calls in a file, by the last name of what is called."""
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    found: dict[str, list[int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+            if name is not None:
+                found.setdefault(name, []).append(node.lineno)
+    return found
