@@ -1,4 +1,4 @@
-"""One thread a process unless TEST_THREADS says otherwise, no clock in a property test, and no process that outlives its test."""
+"""A fixed number of threads, no clock in a property test, and no process that outlives the test that started it."""
 
 from __future__ import annotations
 
