@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from labs.grading.answers import check_answers, not_run, reason
 from labs.grading.catalog import LABS_ROOT, SOLUTIONS_ROOT, Lab
 from labs.grading.declarations import KINDS, Kind
 from labs.grading.errors import CheckError, SandboxError, SubmissionFileError
@@ -37,13 +38,14 @@ def grade(
     server: Launcher | None = None,
     outcome_seed: int | None = None,
     kinds: Collection[Kind] = KINDS,
+    answers: bool = True,
 ) -> Grade:
     """Grade a submission: a folder with the lab's editable files, or their text by name.
 
     `seed` repeats an earlier grade exactly. `all_checks` runs the outcome checks even if a structural one failed.
     `on_check` is called with each CheckResult as soon as its check ends. `server` is a running ForkServer; without
     one the child is a fresh interpreter. `outcome_seed` replaces the draw from `lab.seeds`. Only checks of `kinds`
-    run, and only they decide the verdict.
+    run, and only they decide the verdict. Without `answers`, the lab's questions are left out and code alone is graded.
 
     Whatever the submission does, the result is a Grade. Raises MissingExtraError if the lab needs a package that is not
     installed, and KeyboardInterrupt when interrupted; the child is gone in either case.
@@ -62,9 +64,10 @@ def grade(
                 on_check=on_check,
                 server=server,
                 kinds=kinds,
+                answers=answers,
             )
         except SubmissionFileError as error:
-            found = _nothing_ran(lab, str(error), seed)
+            found = _nothing_ran(lab, str(error), seed, answers)
     except (CheckError, SandboxError) as error:
         found = Grade(lab.id, lab.slug, "error", str(error), 0.0, seed)
     return replace(found, seconds=time.monotonic() - started)
@@ -80,8 +83,10 @@ def _grade(
     on_check: Callable[[CheckResult], None] | None,
     server: Launcher | None,
     kinds: Collection[Kind],
+    answers: bool,
 ) -> Grade:
     job = job_of(lab, read_submission(lab, source), source)
+    answered = check_answers(lab, source) if answers else ()
     with _handle(lab, job, seed, server) as handle:
         plugin = ChecksPlugin(
             handle,
@@ -92,10 +97,13 @@ def _grade(
             kinds=kinds,
         )
         run_checks(lab, plugin)
-        return replace(_verdict(lab, plugin, handle, seed), output=handle.output, evidence=handle.evidence)
+        if on_check is not None:
+            for one in answered:
+                on_check(one)
+        return replace(_verdict(lab, plugin, handle, seed, answered), output=handle.output, evidence=handle.evidence)
 
 
-def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int) -> Grade:
+def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int, answered: tuple[CheckResult, ...]) -> Grade:
     checks = tuple(plugin.results.values())
     absent = [check.id for check in plugin.expected if check.id not in plugin.results]
     fault = plugin.fault
@@ -105,13 +113,15 @@ def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int) -> G
         fault = f"{', '.join(absent)} did not run: the name of a check begins with test_ and is used once."
     if fault is not None:
         return Grade(lab.id, lab.slug, "error", fault, 0.0, seed, checks=checks)
+    every = (*checks, *answered)
     if all(one.outcome == "passed" for one in checks):
-        return Grade(lab.id, lab.slug, "passed", None, 0.0, seed, checks=checks)
+        missing = reason(answered)
+        return Grade(lab.id, lab.slug, "failed" if missing else "passed", missing, 0.0, seed, checks=every)
     recognised = plugin.declared.recognise(handle.evidence)
     if recognised is not None:
         wrong, sentence = recognised
-        return Grade(lab.id, lab.slug, "failed", sentence, 0.0, seed, wrong.name, checks)
-    return Grade(lab.id, lab.slug, "failed", handle.ending or _count(checks), 0.0, seed, checks=checks)
+        return Grade(lab.id, lab.slug, "failed", sentence, 0.0, seed, wrong.name, every)
+    return Grade(lab.id, lab.slug, "failed", handle.ending or _count(checks), 0.0, seed, checks=every)
 
 
 def _count(checks: tuple[CheckResult, ...]) -> str:
@@ -122,13 +132,13 @@ def _count(checks: tuple[CheckResult, ...]) -> str:
     return f"{len(failed)} of {len(checks)} {noun} failed; the first: {failed[0].title}."
 
 
-def _nothing_ran(lab: Lab, why: str, seed: int) -> Grade:
+def _nothing_ran(lab: Lab, why: str, seed: int, answers: bool) -> Grade:
     """The grade of files that cannot be graded: no check ran."""
     checks = tuple(
         CheckResult(one.id, one.title, one.kind, "not_run", why, property=one.property, instrument=one.instrument)
         for one in declared_by(lab).checks
     )
-    return Grade(lab.id, lab.slug, "failed", why, 0.0, seed, checks=checks)
+    return Grade(lab.id, lab.slug, "failed", why, 0.0, seed, checks=(*checks, *(not_run(lab, why) if answers else ())))
 
 
 def job_of(lab: Lab, files: dict[str, str], source: Source) -> Job:

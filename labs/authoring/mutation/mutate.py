@@ -156,6 +156,7 @@ def _once_more(lab: Lab, mutant: Mutant, outcomes: bool, server: Any) -> tuple[R
         seed=seed,
         outcome_seed=seed,
         kinds=KINDS if outcomes else STRUCTURAL,
+        answers=False,
         on_check=lambda _: cpu.append(cpu_time.of_children()),
         server=server,
     )
