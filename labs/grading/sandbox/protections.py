@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from labs.grading.errors import SandboxError
-from labs.grading.sandbox import kernel, namespaces
+from labs.grading.sandbox import kernel, namespaces, signals
 from labs.grading.sandbox.cold_child import environment, python_command
 from labs.grading.sandbox.launch import outside_settings
 
@@ -43,6 +43,8 @@ def protections() -> tuple[Protection, ...]:
 
 _WITHOUT = {
     "namespaces": "A submission can write your files and reach the network from C code.",
+    "signals to one process": "A submission can end another process of yours whose number it knows or guesses.",
+    "signals to all processes": "A submission's `kill(-1)` ends every process of yours.",
     "subreaper": "A process that leaves the child's process group can outlive a grade.",
     "memory limit": "A submission can use all of the memory.",
 }
@@ -55,9 +57,14 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
     except (OSError, ValueError):
         limited = False
+    isolated, adopts = namespaces.available(), kernel.become_subreaper()
+    kernel.drop_capabilities()
+    reach = "its own processes" if isolated else signals.contain()
     granted = {
-        "namespaces": namespaces.available(),
-        "subreaper": kernel.become_subreaper(),
+        "namespaces": isolated,
+        "signals to one process": reach == "its own processes",
+        "signals to all processes": reach != "every process",
+        "subreaper": adopts,
         "memory limit": limited,
     }
     os.write(sys.stdout.fileno(), json.dumps(granted).encode())
