@@ -133,8 +133,7 @@ def test_a_grade_signals_nothing_outside(
     *attempts, verdict = done.stdout.splitlines()
     assert verdict == "passed", done
     assert attempts[:2] == ["child sent", "group sent"], "a submission may signal its own processes"
-    if "signals to one process" in has:
-        assert attempts[2:4] == ["victim refused", "its group refused"]
+    if "signals to one process" in has:  # in a PID namespace, the victim's number may be that of a process in there
         assert not was_signalled(victim)
     else:
         assert attempts[3:] == ["its group refused", "everything refused"]
