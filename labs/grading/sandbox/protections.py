@@ -17,10 +17,11 @@ from labs.grading.sandbox.launch import outside_settings
 
 @dataclass(frozen=True)
 class Protection:
-    """One protection: whether this system grants it, and what its absence means."""
+    """One protection: whether this system grants it, what it promises, and what its absence means."""
 
     name: str
     active: bool
+    promise: str
     without: str
 
 
@@ -38,16 +39,32 @@ def protections() -> tuple[Protection, ...]:
     except (OSError, subprocess.SubprocessError) as error:
         raise SandboxError(f"The process that tries the protections could not be started: {error}.") from None
     granted: dict[str, bool] = json.loads(found.stdout)
-    return tuple(Protection(name, granted[name], without) for name, without in _WITHOUT.items())
+    return tuple(Protection(name, granted[name], *texts) for name, texts in _PROMISES.items())
 
 
-_WITHOUT = {
-    "namespaces": "A submission can write your files and reach the network from C code.",
-    "signals to one process": "A submission can end another process of yours whose number it knows or guesses.",
-    "signals to all processes": "A submission's `kill(-1)` ends every process of yours.",
-    "subreaper": "A process that leaves the child's process group can outlive a grade.",
-    "memory limit": "A submission can use all of the memory.",
+_PROMISES = {
+    "namespaces": (
+        "a submission writes no file of yours and reaches no network",
+        "A submission can write your files and reach the network from C code.",
+    ),
+    "signals to one process": (
+        "a submission cannot end another process of yours",
+        "A submission can end a process of yours whose number it knows or guesses.",
+    ),
+    "signals to all processes": (
+        "a submission cannot end all of your processes",
+        "A submission's `kill(-1)` ends every process of yours.",
+    ),
+    "subreaper": (
+        "no process of a submission outlives its grade",
+        "A process that leaves the child's process group can outlive a grade.",
+    ),
+    "memory limit": (
+        "a submission cannot use all of the memory",
+        "A submission can use all of the memory.",
+    ),
 }
+"""By name: what is promised, and what can happen without it."""
 
 
 def main() -> None:
