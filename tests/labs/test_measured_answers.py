@@ -13,7 +13,7 @@ from torch.nn.utils import parameters_to_vector
 
 from labs.authoring.lab_module import load_module
 from labs.grading.answers import correct_answers, refusal
-from labs.grading.catalog import Lab, all_labs
+from labs.grading.catalog import all_labs
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.policy import Policy
 
