@@ -2,7 +2,7 @@
 
 mkdocs calls these functions (`hooks:` in mkdocs.yml). A page requests a list with a comment on a separate line:
 `<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- checklists: shapes -->`, `<!-- symptoms: silent -->`,
-`<!-- instruments -->`.
+`<!-- instruments -->`, `<!-- chapters -->`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import _facts
 import _tables
 from mkdocs.exceptions import PluginError
 
@@ -21,11 +22,15 @@ from labs.grading.catalog import Lab, all_labs
 INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
 _REQUESTED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
 _NOT_WRITTEN = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*(?:lessons/\w+/\d\d_\w+|debugkit/rules/dk\d{3}_\w+)\.md)\)")
+_TERMINAL = re.compile(r'<div class="[^"]*\bterminal\b.*?</div>', re.DOTALL)
+_MARK = re.compile("[✓✗]")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 
 
 def on_config(config: Any) -> Any:
-    """Add to the navigation each chapter's lessons, each family's rules, and pages that mkdocs.yml does not name."""
+    """Name the repository. Add to the navigation each chapter's lessons, each family's rules, and pages that mkdocs.yml does not name."""
+    config["repo_url"] = _facts.urls()["Repository"]
+    config["repo_name"] = "Repository"
     docs = Path(config["docs_dir"])
     named = str(config["nav"])
     for entry in config["nav"]:
@@ -44,16 +49,41 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put a lesson's facts under its failure, and tables where a page requests them."""
+    """Put a lesson's facts under its title, facts and tables where a page requests them, and a description."""
     path = page.file.src_uri
+    try:
+        markdown = _facts.with_facts(markdown)
+    except _facts.UnknownFactError as error:
+        raise PluginError(f"{path}: {error}") from None
+    page.meta["description"] = _facts.with_facts(page.meta.get("description") or _description(markdown, path))
     if lesson := _LESSON.fullmatch(path):
         markdown = _with_card(markdown, lesson.group(1), path)
     markdown = markdown.replace("<!-- instruments -->", _instruments())
+    markdown = markdown.replace("<!-- chapters -->", _tables.chapter_list())
     markdown = _REQUESTED.sub(lambda found: _table(found.group(1), found.group(2), path), markdown)
     folder = Path(page.file.abs_src_path).parent
     return _NOT_WRITTEN.sub(
         lambda link: link.group(0) if (folder / link.group(2)).exists() else _promised(link.group(1)), markdown
     )
+
+
+def _description(markdown: str, path: str) -> str:
+    """A lesson's is its symptom, another page's its first paragraph."""
+    lesson = _LESSON.fullmatch(path)
+    symptoms = {lab.id: lab.symptom for lab in all_labs()}
+    found = symptoms.get(lesson.group(1), "") if lesson else _facts.first_paragraph(markdown)
+    if not found:
+        raise PluginError(f"{path} has no paragraph to describe it: give it a `description:` in its front matter.")
+    return _facts.shortened(found)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Colour the marks of a terminal's picture."""
+    return _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
+
+
+def _coloured(mark: re.Match[str]) -> str:
+    return f'<span class="{"passed" if mark.group(0) == "✓" else "failed"}">{mark.group(0)}</span>'
 
 
 def _instruments() -> str:

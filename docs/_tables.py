@@ -60,14 +60,23 @@ class Checklist:
 
 def chapters() -> tuple[Chapter, ...]:
     """The ten chapters in the order of the taxonomy."""
-    return tuple(Chapter(name, **facts) for name, facts in tomllib.loads(_read("_chapters.toml")).items())
+    return tuple(Chapter(name, **facts) for name, facts in tomllib.loads(read("_chapters.toml")).items())
 
 
 def signs() -> tuple[Sign, ...]:
     """Every sign of the symptom index, in the order of the page."""
     return tuple(
         Sign(**{**entry, "labs": tuple(entry["labs"]), "rules": tuple(entry["rules"])})
-        for entry in tomllib.loads(_read("_symptoms.toml"))["sign"]
+        for entry in tomllib.loads(read("_symptoms.toml"))["sign"]
+    )
+
+
+def chapter_list() -> str:
+    """The chapters with their digits, for a page directly below `docs/`."""
+    return "\n".join(
+        f"- [{chapter.title}](lessons/{chapter.name}/index.md): {chapter.about} "
+        f'<span class="meta">labs {chapter.digit}x, rules DK{chapter.digit}xx</span>'
+        for chapter in chapters()
     )
 
 
@@ -123,7 +132,7 @@ def checklists() -> tuple[Checklist, ...]:
                 for item in entry["items"]
             ),
         )
-        for entry in tomllib.loads(_read("_checklists.toml"))["checklist"]
+        for entry in tomllib.loads(read("_checklists.toml"))["checklist"]
     )
 
 
@@ -211,5 +220,6 @@ def rule_page(rule: Rule) -> str:
     return f"debugkit/rules/{rule.module.rpartition('.')[2]}.md"
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
+    """The text of a file below `docs/`."""
     return (DOCS / name).read_text(encoding="utf-8")
