@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import _facts
+import _lessons
 import _tables
 from mkdocs.exceptions import PluginError
 
@@ -77,8 +78,11 @@ def _description(markdown: str, path: str) -> str:
     return _facts.shortened(found)
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Colour the marks of a terminal's picture."""
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Fold what tells a lesson's answer; colour the marks of a terminal's picture."""
+    if _LESSON.fullmatch(page.file.src_uri):
+        _lessons.without_parts(page.toc)
+        html = _lessons.folded(html)
     return _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
 
 
@@ -139,9 +143,7 @@ def _with_card(markdown: str, number: str, path: str) -> str:
     lab: Lab = labs[number]
     if path != f"{lab.lesson}.md":
         raise PluginError(f"{path} should be {lab.lesson}.md: that is what lab.toml's chapter, id and slug say.")
-    card = _tables.lab_card(lab, all_rules(), {other.id: other.title for other in labs.values()})
-    before, heading, after = markdown.partition("\n## Predict")
-    return f"{before.rstrip()}\n\n{card}\n{heading}{after}"
+    return _lessons.with_card(markdown, lab, all_labs())
 
 
 def _table(kind: str, what: str, path: str) -> str:

@@ -154,28 +154,6 @@ def checklist_blocks(
     return "\n\n".join(blocks)
 
 
-def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
-    """The facts under a lesson's failure, and the commands. `titles`: each lab's title by its id."""
-    codes = {rule.code: rule for rule in rules}
-    facts = [
-        f"<li>{stars(lab)}</li>",
-        f'<li class="{lab.loudness}">{"it raises" if lab.loudness == "loud" else "nothing raises"}</li>',
-        f"<li>{lab.minutes} minutes</li>",
-        f"<li>edit <code>{', '.join(lab.editable)}</code></li>",
-    ]
-    if lab.prerequisites:
-        wanted = ", ".join(f"{number} {titles.get(number, '')}".strip() for number in lab.prerequisites)
-        facts.append(f"<li>after {wanted}</li>")
-    seen_by = ", ".join(rule_link(codes[code], "../../") for code in lab.rules if code in codes)
-    lines = [f'<ul class="facts">{"".join(facts)}</ul>', ""]
-    lines += ["```sh", f"lab start {lab.id}   # copies its files to workspace/", f"lab run {lab.id}     # see it fail"]
-    lines += [f"lab grade {lab.id}   # check your fix", "```", ""]
-    if seen_by:
-        # Folded: a rule's name tells the fault.
-        lines += ['??? rules "Which rule detects it (this names the fault)"', f"    {seen_by}", ""]
-    return "\n".join(lines)
-
-
 def stars(lab: Lab) -> str:
     """Difficulty as one to three stars."""
     drawn = "★" * lab.difficulty + "☆" * (3 - lab.difficulty)
