@@ -29,7 +29,7 @@ _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 
 
 def on_config(config: Any) -> Any:
-    """Name the repository. Add to the navigation each chapter's lessons, each family's rules, and pages that mkdocs.yml does not name."""
+    """Name the repository; add to the navigation lessons, rules, and pages that mkdocs.yml does not name."""
     config["repo_url"] = _facts.urls()["Repository"]
     config["repo_name"] = "Repository"
     docs = Path(config["docs_dir"])

@@ -45,8 +45,9 @@ def card(lab: Lab, labs: Sequence[Lab]) -> str:
     install = "[Install the labs](../../start.md)"
     if lab.extras:
         install += f" with the extra `{extras}`"
+    raises = "it raises" if lab.loudness == "loud" else "nothing raises"
     facts = {
-        "Difficulty": f"{_tables.stars(lab)} {lab.difficulty} of 3, {'it raises' if lab.loudness == 'loud' else 'nothing raises'}",
+        "Difficulty": f"{_tables.stars(lab)} {lab.difficulty} of 3, {raises}",
         "Time": f"{lab.minutes} minutes",
         "Install first": install,
         "Do before": ", ".join(_tables.lesson_link(other, "../../", numbered=True) for other in before) or "nothing",
@@ -77,7 +78,8 @@ def _fold(section: re.Match[str]) -> str:
     if section["anchor"] not in FOLDED:
         return section.group(0)
     kind, title = FOLDED[section["anchor"]]
-    return f'{section[1]}\n<details class="{kind}">\n<summary>{title}</summary>\n{section["body"].strip()}\n</details>\n'
+    body = section["body"].strip()
+    return f'{section[1]}\n<details class="{kind}">\n<summary>{title}</summary>\n{body}\n</details>\n'
 
 
 def _not_searched(fold: str) -> str:

@@ -28,7 +28,9 @@ def test_nothing_open_names_the_fault(site: Path, lab: Lab) -> None:
     assert not [code for code in lab.rules if code in shown]
     assert "lab diagnose" not in re.sub(r"<p>.*?</p>", "", shown, flags=re.DOTALL)
     for anchor, (_, title) in LESSONS.FOLDED.items():
-        assert re.search(rf'<h2 id="{anchor}".*?</h2>\s*<details[^>]*>\s*<summary>{re.escape(title)}', article(site, lab))
+        assert re.search(
+            rf'<h2 id="{anchor}".*?</h2>\s*<details[^>]*>\s*<summary>{re.escape(title)}', article(site, lab)
+        )
 
 
 @of_each_lab
@@ -46,7 +48,9 @@ def test_folded_text_is_not_in_the_search(site: Path) -> None:
         for anchor in ["diagnose", "fix", *LESSONS.FOLDED]:
             assert not texts[f"{lab.lesson}/#{anchor}"].strip(), f"{lab.id} {anchor}"
         assert texts[f"{lab.lesson}/#predict"].strip()
-    inside = [location for location in texts if re.search(r"lessons/.*#(its-three-numbers|ways-to-a-smaller)", location)]
+    inside = [
+        location for location in texts if re.search(r"lessons/.*#(its-three-numbers|ways-to-a-smaller)", location)
+    ]
     assert not inside
 
 

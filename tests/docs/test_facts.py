@@ -30,7 +30,9 @@ def test_the_repositorys_address_is_the_same_everywhere() -> None:
 
 def test_no_page_holds_the_address_or_a_number_itself() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
-        assert not ADDRESS.search(page.read_text(encoding="utf-8")), f"{page} writes the address: use {{{{repository}}}}"
+        assert not ADDRESS.search(page.read_text(encoding="utf-8")), (
+            f"{page} writes the address: use {{{{repository}}}}"
+        )
 
 
 def test_the_numbers_are_counted() -> None:
@@ -43,7 +45,9 @@ def test_the_numbers_are_counted() -> None:
 
 
 def test_a_fact_is_put_into_text_and_an_unknown_one_is_refused() -> None:
-    assert FACTS.with_facts("{{rules}} rules, ${SHELL}, {not one}") == f"{len(all_rules())} rules, ${{SHELL}}, {{not one}}"
+    assert (
+        FACTS.with_facts("{{rules}} rules, ${SHELL}, {not one}") == f"{len(all_rules())} rules, ${{SHELL}}, {{not one}}"
+    )
     with pytest.raises(FACTS.UnknownFactError, match="labs"):
         FACTS.with_facts("{{laps}}")
 
