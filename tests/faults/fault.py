@@ -114,10 +114,19 @@ def fault(
     return register
 
 
+_NO_TOPIC = ("__init__", "conftest", "fault", "first_attempts", "measure")
+
+
 def all_faults() -> dict[str, Fault]:
     """Every fault by its name, from every file of this folder."""
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        if not path.stem.startswith("test_") and path.stem not in ("__init__", "conftest", "fault", "measure"):
+        if not path.stem.startswith("test_") and path.stem not in (
+            "__init__",
+            "conftest",
+            "fault",
+            "first_attempts",
+            "measure",
+        ):
             importlib.import_module(f"faults.{path.stem}")
     return dict(FAULTS)
 

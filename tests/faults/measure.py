@@ -26,6 +26,7 @@ import torch  # noqa: E402 - the programs are importable from here on
 from debugkit.finding import Severity  # noqa: E402
 from debugkit.rule import all_rules  # noqa: E402
 from faults.fault import all_faults, examine  # noqa: E402
+from faults.first_attempts import ALARMS, REAL_FAULTS, TOPICS  # noqa: E402
 from healthy.program import all_programs, built  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "debugkit" / "accuracy.md"
@@ -121,6 +122,7 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         f"Measured on {today} with torch {torch.__version__} by `python tests/faults/measure.py`, "
         f"in {seconds:.0f} CPU seconds.",
         "",
+        *_first_attempts(silences),
         "## Correct programs",
         "",
         "| program | topic | false alarms |",
@@ -134,6 +136,29 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         *(f"| {d.code} | `{d.name}` | `{d.of}` | {'yes' if d.detected else d.note} |" for d in detections),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _first_attempts(silences: Sequence[Silence]) -> list[str]:
+    """What was said of the programs that were written before any rule was tried on them."""
+    names = {each.name for each in silences if each.topic in TOPICS}
+    if not names:
+        return []
+    alarms = {name: what for name, what in sorted(ALARMS.items()) if name in names}
+    return [
+        "## First attempts",
+        "",
+        f"{len(names)} of the programs were written in the manner of public repositories before any rule was tried on",
+        f"them. {len(alarms)} of them raised a false alarm at first; the rules were then changed until none did:",
+        "",
+        "| program | what was said at first |",
+        "|---|---|",
+        *(f"| `{name}` | {what} |" for name, what in alarms.items()),
+        "",
+        f"In {len(REAL_FAULTS)} others the finding was right, and the program was corrected:",
+        "",
+        *(f"- `{name}`: {what}." for name, what in sorted(REAL_FAULTS.items())),
+        "",
+    ]
 
 
 def _without_a_fault(detections: Sequence[Detection]) -> list[str]:

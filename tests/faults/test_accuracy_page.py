@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from faults import measure
+from faults.first_attempts import ALARMS, REAL_FAULTS, TOPICS
+from healthy.program import all_programs
 
 
 def test_page_lists_every_program_and_every_fault() -> None:
@@ -26,3 +28,12 @@ def test_a_missed_fault_and_a_false_alarm_are_published_as_such() -> None:
     assert "**1 of 2** correct but unusual programs" in text
     assert "**0 of 1** planted faults" in text
     assert "| DK105 | `cut` | `quiet` | missed |" in text
+
+
+def test_first_attempts_are_published_and_belong_to_programs_that_there_are() -> None:
+    known = {name: build.__module__.rpartition(".")[2] for name, build in all_programs().items()}
+    assert {*ALARMS, *REAL_FAULTS} <= known.keys()
+    assert {known[name] for name in (*ALARMS, *REAL_FAULTS)} <= set(TOPICS)
+    text = measure.page([measure.Silence(name, known[name], ()) for name in known], [], 1.0)
+    assert f"{len(ALARMS)} of them raised a false alarm at first" in text
+    assert all(f"| `{name}` | {what} |" in text for name, what in ALARMS.items())

@@ -21,8 +21,9 @@ forward pass.
 - Seeded generators that are held by modules, closures or globals.
 - State that the model carries from step to step; it is restored between the passes.
 
-A value from outside torch is a `warning`, because a counter, such as that of an annealed loss, also changes from pass
-to pass.
+A NumPy generator that is held and drawn from, and that has no seed, is a `warning`: it is restored between the passes,
+but two runs of the program differ. A value from outside torch is a `warning`, because a counter out of reach also
+changes from pass to pass.
 
 ## Cost
 These are two training steps without the optimizer. If they differ, two more forward passes find the operation; they are
@@ -43,10 +44,11 @@ from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
 from debugkit.rule_text import module_name
 
-Source = Literal["draw", "kernel", "outside", "backward"]
+Source = Literal["draw", "kernel", "outside", "backward", "unseeded"]
 """draw: a random operation that the seed does not control. kernel: an operation with different results for the same
 input. outside: a value from outside torch (a clock, a counter, randomness of the operating system). backward: the
-forward passes are equal, but a gradient is not."""
+forward passes are equal, but a gradient is not. unseeded: the passes are equal because a held generator was restored,
+but the operating system seeded it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,10 @@ _MESSAGES = {
         "random generator",
         "Seed the source with `debugkit.seed_everything()`, or draw with torch.",
     ),
+    "unseeded": (
+        "the step draws from a NumPy generator that has no seed",
+        "Pass a seed: `numpy.random.default_rng(seed)`.",
+    ),
     "backward": (
         "the gradient of `{parameter}` differs, although the forward passes are equal",
         "Call `torch.use_deterministic_algorithms(True)`, and look for randomness in a custom `backward`.",
@@ -108,8 +114,9 @@ def judge(seen: RepeatedStep, context: Context) -> Iterator[Finding]:
     where = f" in {module_name(first.module)}" if first.module else ""
     what = text.format(operation=first.operation, parameter=first.parameter, where=where)
     outside = first.source == "outside"
+    compared = "runs of the program" if first.source == "unseeded" else "passes with the same seed"
     yield context.finding(
-        f"Two passes with the same seed differ: {what}.",
+        f"Two {compared} differ: {what}.",
         module=first.module,
         parameter=first.parameter,
         at=first.at,
@@ -121,6 +128,6 @@ def judge(seen: RepeatedStep, context: Context) -> Iterator[Finding]:
             "threshold": 0,
         },
         fix=fix,
-        severity=Severity.WARNING if outside else None,
+        severity=Severity.WARNING if outside or first.source == "unseeded" else None,
         certainty=Certainty.HEURISTIC if outside else None,
     )

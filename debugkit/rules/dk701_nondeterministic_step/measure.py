@@ -14,8 +14,9 @@ from debugkit._torch_private import TorchDispatchMode
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.interventions.bit_digest import digest
-from debugkit.interventions.held_generators import held_generators_restored
+from debugkit.interventions.held_generators import States, held_generators, held_generators_restored
 from debugkit.interventions.module_stack import ModuleStack
+from debugkit.loader_samples import generator_state
 from debugkit.preserve_state import preserved
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import ModuleCalls
@@ -24,10 +25,13 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _SEED = 0
+_LONGEST_SEED = 64
+"""In bits: what people write, and what `torch.initial_seed()` returns."""
 
 
 def repeat_the_step(setup: TrainingSetup) -> RepeatedStep:
     """Run forward and backward twice; if they differ, run forward twice more and compare each operation."""
+    unseeded = [(generator, state) for generator, state in held_generators(setup) if _is_unseeded(generator)]
     first, second = _Trace.of(setup), _Trace.of(setup)
     forward = _differences(first.outputs, second.outputs)
     backward = _differences(first.gradients, second.gradients)
@@ -36,8 +40,24 @@ def repeat_the_step(setup: TrainingSetup) -> RepeatedStep:
     if forward:
         where = _first_operation(setup)
         return RepeatedStep(compared, different if where else 0, where)
-    divergence = Divergence("backward", _module_of(backward[0]), parameter=backward[0]) if backward else None
-    return RepeatedStep(compared, different, divergence)
+    if backward:
+        where = Divergence("backward", _module_of(backward[0]), parameter=backward[0])
+        return RepeatedStep(compared, different, where)
+    return RepeatedStep(compared, 0, Divergence("unseeded", None) if unseeded and _draws(setup, unseeded) else None)
+
+
+def _is_unseeded(generator: Any) -> bool:
+    """Whether it is a NumPy generator whose entropy of 128 bits came from the operating system. A seed is shorter."""
+    seeds = getattr(getattr(generator, "bit_generator", None), "seed_seq", None)
+    entropy = getattr(seeds, "entropy", None)
+    return isinstance(entropy, int) and entropy.bit_length() > _LONGEST_SEED
+
+
+def _draws(setup: TrainingSetup, generators: States) -> bool:
+    """Whether a step draws from one of these generators."""
+    with held_generators_restored(setup), preserved(setup), same_randomness(_SEED):
+        setup.loss()
+        return any(generator_state(generator) != state for generator, state in generators)
 
 
 @contextlib.contextmanager

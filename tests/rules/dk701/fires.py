@@ -72,3 +72,16 @@ def clock_in_the_forward_pass():
 
 def randomness_in_a_custom_backward():
     return _arguments(NoisyBackward(), module="body", parameter="body.bias", severity="error")
+
+
+class HeldNumpy(nn.Module):
+    def __init__(self, *seed):
+        super().__init__()
+        self.numbers = np.random.default_rng(*seed)
+
+    def forward(self, hidden):
+        return hidden + torch.as_tensor(self.numbers.normal(size=hidden.shape), dtype=hidden.dtype)
+
+
+def numpy_generator_of_a_module_without_a_seed():
+    return {**_arguments(HeldNumpy()), "expect": {"severity": "warning", "message": "has no seed"}}
