@@ -101,6 +101,7 @@ def _tokens(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
     why = labels if count else "the mean includes the padded positions"
     yield context.finding(
         f"The loss changes by {moved:.2g} of its size with the padding, although the outputs do not: {why}.",
+        input=seen.mask,
         evidence={
             "loss_moved_by_other_content": seen.content.loss_moved if seen.content else None,
             "loss_moved_by_more_padding": seen.longer.loss_moved if seen.longer else None,
@@ -125,6 +126,7 @@ def _chunks(seen: PaddedActions, context: Context) -> Iterator[Finding]:
         yield context.finding(
             "Actions that are marked as padding count in the loss: other values there change it by "
             f"{seen.target_moved:.2g} of its size.",
+            input=seen.path,
             evidence=evidence,
             fix=f"Exclude the steps that {entry_name(seen.path)} marks from the loss, and check that the loss reads it "
             "under this name.",
@@ -136,6 +138,7 @@ def _chunks(seen: PaddedActions, context: Context) -> Iterator[Finding]:
             f"The mean includes the padded action steps as zeros ({seen.padded:,} of {seen.steps:,}), so the loss is "
             "too small.",
             at=seen.mean_at,
+            input=seen.path,
             evidence=evidence,
             fix="Divide the sum by the number of valid elements: valid steps times action dimensions.",
         )

@@ -70,6 +70,7 @@ def judge(padding: PaddingReaction | None, cache: CachedGeneration | None, conte
     if padding is not None and alone is not None and moved > padding.floor:
         yield context.finding(
             f"A row computed without padding differs from the same row in the batch, by {moved:.2g} of its size.",
+            input=padding.mask,
             evidence={
                 "moved": alone.moved,
                 "loss_moved": alone.loss_moved,
