@@ -20,7 +20,6 @@ from debugkit.report import Report
 from debugkit.report.not_examined import Cause, groups
 from debugkit.rules.dk305_batch_leak import BatchIndependence
 from debugkit.setup import SetupError
-from debugkit.spending import Spending
 
 Pair = namedtuple("Pair", "x y")
 
@@ -269,20 +268,6 @@ def test_progress_is_written_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     debugkit.check(**crossed(), select="DK305")
     assert "measurement 1 of 1" in capsys.readouterr().err
-
-
-def test_without_a_budget_experiments_run_as_long_as_they_fit_into_five_seconds() -> None:
-    quick, slow = Spending(None, step_seconds=0.03), Spending(None, step_seconds=3.0)
-    for spending in (quick, slow):
-        assert spending.affords(36)
-        spending.spend(36, spending.expected_seconds(36))
-    assert quick.affords(36)
-    assert not slow.affords(36)
-    assert slow.affords(4)  # 40 passes in all
-    assert "40" in slow.spent
-    given = Spending(40, step_seconds=0.03, passes=36)
-    assert not given.affords(36)
-    assert not Spending(None, step_seconds=0.0).affords(41)  # nothing was measured
 
 
 def test_codes_may_be_given_in_one_string() -> None:
