@@ -44,8 +44,8 @@ def held(spread: tuple[float, ...], reaction: tuple[float, ...] | None, finite: 
     [
         ((1.0, 0.0), (0.01, math.nan), "error"),
         ((1.0, 0.0), (0.01, math.inf), "error"),
-        ((1.0, 0.0), (0.01, 1e6), "warning"),
-        ((1.0, 1e-7), (0.01, 1e5), "warning"),
+        ((1.0, 0.0), (0.01, 1e6), "info"),  # a constant is added
+        ((1.0, 1e-7), (0.01, 1e5), "info"),
         ((1.0, 0.0), (0.01, 0.01), None),  # guarded
         ((1.0, 0.0), None, "warning"),
         ((1e-4, 1e-3), (100.0, 10.0), None),  # small units
@@ -56,6 +56,13 @@ def test_degenerate_statistics(
     spread: tuple[float, ...], reaction: tuple[float, ...] | None, severity: str | None
 ) -> None:
     assert severities("DK402", held(spread, reaction)) == ([severity] if severity else [])
+
+
+def test_a_constant_added_to_no_spread_is_a_warning_if_the_data_move_there() -> None:
+    statistics = held((1.0, 0.0), (0.01, 1e6)).statistics
+    for share, severity in ((0.0, "info"), (0.5, "warning")):
+        seen = NormalisedValues("policy", "statistics", 32, (0.0, 0.0), (1.0, 1.0), (0.0, share), 1e6)
+        assert severities("DK402", Normalisers(statistics, (seen,))) == [severity]
 
 
 def test_statistics_that_are_not_finite_are_an_error() -> None:
