@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
-from debugkit.held_values import attributes_of, cells_of, held_values
+from debugkit.held_values import attributes_of, cells_of, held_modules, held_values
 from debugkit.loader_samples import generator_state, put_generator_back
 from debugkit.randomness import same_randomness
 from debugkit.setup import TrainingSetup
@@ -27,12 +27,12 @@ def preserved(setup: TrainingSetup) -> Iterator[None]:
     """Run any code on the setup inside the block. On exit, also after an exception, the setup is restored bit for bit.
 
     Restored: parameters, buffers, `.grad`, `requires_grad`, train/eval flags, modules' plain attributes and hooks,
-    optimizer state and parameter groups, what the loss function holds, and the random state of Python, NumPy and torch
-    on every device. Gradients are None inside the block. The cost is one copy of the parameters, the buffers and the
-    optimizer state.
+    optimizer state and parameter groups, what the loss function holds (other modules too), and the random state of
+    Python, NumPy and torch on every device. Gradients are None inside the block. The cost is one copy of the
+    parameters, the buffers and the optimizer state.
     """
     undo: list[Undo] = [
-        *_tensors((*setup.model.parameters(), *setup.model.buffers())),
+        *_tensors((*setup.model.parameters(), *setup.model.buffers(), *_other_parameters(setup))),
         *(_module(module) for module in setup.model.modules()),
         *(_optimizer(optimizer) for optimizer in setup.optimizers),
         *held_by_the_loss(setup),
@@ -69,17 +69,31 @@ def held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
     for cell in cells_of(setup.loss_fn):
         with contextlib.suppress(ValueError):  # a cell without a value yet
             yield functools.partial(setattr, cell, "cell_contents", cell.cell_contents)
-    own = set(setup.model.modules())
+    others = _others(setup)
+    yield from _tensors(buffer for module in others for buffer in module.buffers(recurse=False))
+    yield from map(_module, others)
     for _, value in held_values(setup.loss_fn):
         if isinstance(value, nn.Module):
-            others = [module for module in value.modules() if module not in own]
-            yield from _tensors(buffer for module in others for buffer in module.buffers(recurse=False))
-            yield from map(_module, others)
-        elif (undo := _contents(value, most=_MOST_HELD)) is not None:
+            continue
+        if (undo := _contents(value, most=_MOST_HELD)) is not None:
             yield undo
         elif inside := attributes_of(value):
             yield functools.partial(vars(value).update, inside)
             yield from (undo for item in inside.values() if (undo := _contents(item, most=_MOST_HELD)) is not None)
+
+
+def _other_parameters(setup: TrainingSetup) -> Iterator[torch.Tensor]:
+    """The parameters that a step can change beside those of the model: of an optimizer, and held by the loss function."""
+    yield from (p for optimizer in setup.optimizers for group in optimizer.param_groups for p in group["params"])
+    yield from (parameter for module in _others(setup) for parameter in module.parameters(recurse=False))
+    yield from (value for _, value in held_values(setup.loss_fn) if isinstance(value, nn.Parameter))
+
+
+def _others(setup: TrainingSetup) -> list[nn.Module]:
+    """The modules that the loss function holds beside the model: a teacher, a critic, a criterion."""
+    own = set(setup.model.modules())
+    found = {part: None for module in held_modules(setup.loss_fn).values() for part in module.modules()}
+    return [module for module in found if module not in own]
 
 
 def _tensors(tensors: Iterable[torch.Tensor]) -> Iterator[Undo]:

@@ -255,3 +255,27 @@ def test_what_the_loss_function_holds_is_put_back() -> None:
     assert (count, seen, len(replay), float(replay[0].sum())) == (0, {"steps": 0}, 1, 0.0)
     assert int(critic.num_batches_tracked) == 0
     assert generator.get_state().equal(torch.Generator().manual_seed(1).get_state())
+
+
+def test_another_module_of_the_loss_function_keeps_its_weights_and_gets_no_gradient() -> None:
+    teacher = nn.Linear(4, 2)
+
+    def loss_fn(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        loss = (model(batch) - teacher(batch)).square().mean()
+        with torch.no_grad():
+            teacher.weight.mul_(0.9)
+        return loss + teacher(batch).square().mean()
+
+    before = teacher.weight.detach().clone()
+    model, extra = nn.Linear(4, 2), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([*model.parameters(), extra], lr=0.1)
+    setup = TrainingSetup.of(model, torch.randn(5, 4), loss_fn, optimizer)
+    with preserved(setup):
+        (setup.model(setup.batch) - teacher(setup.batch) + extra.sum()).square().mean().backward()
+        setup.loss()
+        optimizer.step()
+        assert teacher.weight.grad is not None
+    assert teacher.weight.grad is None
+    assert teacher.weight.equal(before)
+    assert extra.grad is None
+    assert extra.tolist() == [1.0, 1.0, 1.0]
