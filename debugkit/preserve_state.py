@@ -83,7 +83,7 @@ def held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
 
 
 def _other_parameters(setup: TrainingSetup) -> Iterator[torch.Tensor]:
-    """The parameters that a step can change beside those of the model: of an optimizer, and held by the loss function."""
+    """The parameters of an optimizer and of the loss function that a step can change beside those of the model."""
     yield from (p for optimizer in setup.optimizers for group in optimizer.param_groups for p in group["params"])
     yield from (parameter for module in _others(setup) for parameter in module.parameters(recurse=False))
     yield from (value for _, value in held_values(setup.loss_fn) if isinstance(value, nn.Parameter))
