@@ -9,10 +9,9 @@ Files are read in memory: nothing of an archive is extracted, links are not foll
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -71,6 +70,13 @@ def entries_of(folder: Path) -> list[Entry]:
     return [found[name] for name in sorted(found)]
 
 
+def entry_of(folder: Path) -> Entry:
+    """One learner's folder as an entry."""
+    entry = Entry(folder.name)
+    _add_folder(entry, folder)
+    return entry
+
+
 def _student(name: str) -> str:
     moodle = _MOODLE.fullmatch(name)
     return f"{moodle['name']} ({moodle['id']})" if moodle else name
@@ -119,12 +125,3 @@ def _add_archive(entry: Entry, path: Path, prefix: PurePosixPath) -> None:
             continue
         name = prefix / PurePosixPath(*[part for part in inside.parts if part != "/"])
         entry.files[name], entry.archives[name] = member, path
-
-
-def zip_of(files: Mapping[str, str]) -> bytes:
-    """A zip file with these files, for course packs and tests."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return buffer.getvalue()

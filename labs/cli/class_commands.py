@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +19,7 @@ from labs.grading.submission_text import clean
 if TYPE_CHECKING:
     from labs.classroom.results import Result
 
-classroom = typer.Typer(name="class", help="For instructors: grade, check.", no_args_is_help=True)
+classroom = typer.Typer(name="class", help="For instructors: grade, check, autograde, template.", no_args_is_help=True)
 
 KeyOption = Annotated[
     Path | None,
@@ -79,6 +80,51 @@ def check(
         err.print(f"lab: {len(changed)} of {count} results do not have this key's signature.")
         raise typer.Exit(1)
     out.print(f"\n  [good]✓[/] {count} results, each with the class's signature\n")
+
+
+@classroom.command()
+def autograde(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The files of one learner.")],
+    numbers: Annotated[list[str], typer.Argument(metavar="NN...", help="The labs.")],
+    gradescope: Annotated[
+        Path | None, typer.Option(metavar="F", help="Write a Gradescope results.json.", show_default=False)
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="F", help="Write a JUnit report.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", show_default=False, help="The seed.")] = None,
+) -> None:
+    """Grade one learner's files, as an autograder does.
+
+    Exit code 0: passed, 1: failed, 2: usage error, 3: the grader failed.
+    """
+    from labs import grading
+    from labs.classroom.one_learner import grade_folder
+    from labs.cli.show_grade import show_grade
+    from labs.learner.atomic_file import write_atomically
+
+    labs = list(dict.fromkeys(find(number) for number in numbers))
+    grades = []
+    for lab, done in grade_folder(folder, labs, seed):
+        show_grade(done, lab)
+        grades.append(done)
+    if junit is not None:
+        write_atomically(junit, grading.junit(grades).encode())
+    if gradescope is not None:
+        write_atomically(gradescope, json.dumps(grading.gradescope(grades), indent=2).encode())
+    raise typer.Exit(grading.exit_code(grades))
+
+
+@classroom.command()
+def template(
+    platform: Annotated[str, typer.Argument(metavar="NAME", help="gradescope, github, docker or devcontainer.")],
+    numbers: Annotated[list[str], typer.Argument(metavar="NN...", help="The labs that are graded.")],
+    to: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files are written.")] = Path(),
+) -> None:
+    """Write the files that a platform needs: an autograder, a workflow, a container."""
+    from labs.classroom.write_templates import write_templates
+
+    labs = list(dict.fromkeys(find(number) for number in numbers))
+    for path in write_templates(platform, labs, to):
+        out.print(f"  [quiet]written[/] {path_markup(path)}", soft_wrap=True)
 
 
 def _show(result: Result) -> None:

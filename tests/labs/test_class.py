@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from child_processes import run
 from labs.classroom import grade_class
 from labs.classroom.entries import LARGEST_FILE_BYTES, entries_of
 from labs.classroom.key import read_key, seed_for
@@ -17,7 +22,8 @@ from labs.classroom.results import Result, ResultsFile, read_results
 from labs.classroom.similarity import near_identical
 from labs.classroom.submissions import submissions_of
 from labs.classroom.tables import as_csv, as_html
-from labs.grading.catalog import Lab
+from labs.classroom.write_templates import FILES, PLATFORMS
+from labs.grading.catalog import Lab, all_labs
 
 LabCommand = Callable[..., tuple[int, str, str]]
 
@@ -218,3 +224,56 @@ def test_a_mistake_is_one_sentence(lab_command: LabCommand, arguments: tuple[str
     code, shown, said = lab_command("class", "grade", *arguments, "03")
     assert (code, shown) == (2, "")
     assert told in said
+
+
+@pytest.mark.slow
+def test_the_gradescope_script_writes_a_result_for_each_lab(lab: Lab, lab_command: LabCommand, tmp_path: Path) -> None:
+    assert lab_command("class", "template", "gradescope", "03", "--out", str(tmp_path / "source"))[0] == 0
+    root = tmp_path / "autograder"
+    write(root / "submission", solved(lab))
+    (root / "results").mkdir()
+    (root / "venv" / "bin").mkdir(parents=True)
+    program = root / "venv" / "bin" / "lab"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m labs.cli "$@"\n')
+    program.chmod(0o755)
+    environment = os.environ | {"AUTOGRADER_ROOT": str(root)}
+    script = str(tmp_path / "source" / "run_autograder")
+    assert run([script], env=environment, cwd=Path(__file__).parents[2]).returncode == 0
+    document = json.loads((root / "results" / "results.json").read_text())
+    assert (document["score"], document["tests"][0]["status"]) == (10.0, "passed")
+    (root / "submission" / "policy.py").unlink()
+    assert run([script], env=environment, cwd=Path(__file__).parents[2]).returncode == 1
+    document = json.loads((root / "results" / "results.json").read_text())
+    assert document["score"] == 0
+    assert "Nothing was submitted for lab 03. Submit policy.py." in document["tests"][0]["output"]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_template_is_valid_and_names_the_labs(platform: str, lab_command: LabCommand, tmp_path: Path) -> None:
+    code, shown, _ = lab_command("class", "template", platform, "03", "--out", str(tmp_path / "made"))
+    assert code == 0, shown
+    made = [path for path in (tmp_path / "made").rglob("*") if path.is_file()]
+    assert len(made) == len(FILES[platform])
+    for path in made:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(?<!\$)\{\w+\}", text), "a value was not filled in"
+        if text.startswith("#!"):
+            assert run(["bash", "-n", str(path)]).returncode == 0
+            assert os.access(path, os.X_OK)
+        elif path.suffix == ".yml":
+            steps = yaml.safe_load(text)["jobs"]["grade"]["steps"]
+            assert any("lab class autograde submission 03" in step.get("run", "") for step in steps)
+        elif path.suffix == ".json":
+            assert "lab doctor" in json.loads(text)["postCreateCommand"]
+        else:
+            assert {line.split()[0] for line in text.splitlines()} <= {"#", "FROM", "RUN", "WORKDIR", "ENV", "CMD"}
+    code, _, said = lab_command("class", "template", platform, "03", "--out", str(tmp_path / "made"))
+    assert code == 2
+    assert "exists, and nothing was written" in said
+
+
+def test_the_syllabus_has_every_lab_once() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "teaching.md").read_text(encoding="utf-8")
+    weeks = page.partition("## Ten weeks")[2].partition("## ")[0]
+    rows = [line.split("|")[3:5] for line in weeks.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert sorted(re.findall(r"\d\d", " ".join(map(" ".join, rows)))) == [lab.id for lab in all_labs()]
