@@ -2,7 +2,7 @@
 
 mkdocs calls these functions (`hooks:` in mkdocs.yml). A page requests a list with a comment on a separate line:
 `<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- checklists: shapes -->`, `<!-- symptoms: silent -->`,
-`<!-- instruments -->`, `<!-- chapters -->`.
+`<!-- instruments -->`, `<!-- chapters -->`, `<!-- compare -->`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import _compare
 import _facts
 import _lessons
 import _tables
@@ -61,6 +62,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         markdown = _with_card(markdown, lesson.group(1), path)
     markdown = markdown.replace("<!-- instruments -->", _instruments())
     markdown = markdown.replace("<!-- chapters -->", _tables.chapter_list())
+    markdown = markdown.replace("<!-- compare -->", _compare.table())
     markdown = _REQUESTED.sub(lambda found: _table(found.group(1), found.group(2), path), markdown)
     folder = Path(page.file.abs_src_path).parent
     return _NOT_WRITTEN.sub(
