@@ -12,7 +12,12 @@ Reports = dict[str, tuple[list[str], list[str]]]
 def record() -> dict[str, Reports]:
     """What each tool reported on the wrong and on the right program of each fault."""
     tools = json.loads(_tables.read("_compare.json"))
-    return {f"{name} {tool['version']}".strip(): tool["faults"] for name, tool in tools.items()}
+    return {name: tool["faults"] for name, tool in tools.items()}
+
+
+def versions() -> dict[str, str]:
+    """The version of each tool that was measured; debugkit's is this one."""
+    return {name: tool["version"] for name, tool in json.loads(_tables.read("_compare.json")).items()}
 
 
 def found(wrong: list[str], right: list[str]) -> bool:

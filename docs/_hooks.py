@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import _compare
+import _elements
 import _facts
 import _lessons
 import _tables
@@ -81,10 +82,11 @@ def _description(markdown: str, path: str) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Fold what tells a lesson's answer; colour the marks of a terminal's picture."""
+    """Fold what tells a lesson's answer; let tables and pictures scroll; colour a terminal's marks."""
     if _LESSON.fullmatch(page.file.src_uri):
         _lessons.without_parts(page.toc)
         html = _lessons.folded(html)
+    html = _elements.finished(html)
     return _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
 
 
