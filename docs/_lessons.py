@@ -52,6 +52,7 @@ def card(lab: Lab, labs: Sequence[Lab]) -> str:
         "Install first": install,
         "Do before": ", ".join(_tables.lesson_link(other, "../../", numbered=True) for other in before) or "nothing",
         "Edit": ", ".join(f"`{name}`" for name in lab.editable),
+        **({"Answer": f"{_questions(lab)} in `answers.toml`"} if lab.questions else {}),
         "Next lab": _tables.lesson_link(following, "../../", numbered=True) if following else "this is the last",
     }
     rows = [f"<div markdown>\n<dt>{name}</dt>\n<dd markdown>{value}</dd>\n</div>" for name, value in facts.items()]
@@ -59,6 +60,10 @@ def card(lab: Lab, labs: Sequence[Lab]) -> str:
     return "\n".join(
         ['<div class="card" markdown>', "<dl markdown>", *rows, "</dl>", "<ol>", *typed, "</ol>", "</div>"]
     )
+
+
+def _questions(lab: Lab) -> str:
+    return "one question" if len(lab.questions) == 1 else f"{len(lab.questions)} questions"
 
 
 def folded(html: str) -> str:
