@@ -149,7 +149,7 @@ def related_rules(rule: Rule) -> list[Rule]:
         [other for other in others if any(other.code in sign.rules for sign in signs)],
     )
     found = dict.fromkeys(other for group in groups for other in group)
-    return list(found)[:RELATED]
+    return list(found)[:RELATED] or [other for other in others if other.family == rule.family][:RELATED]
 
 
 def _folder(rule: Rule) -> str:
