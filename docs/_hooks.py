@@ -86,7 +86,7 @@ def _description(markdown: str, path: str) -> str:
     found = symptoms.get(lesson.group(1), "") if lesson else _facts.first_paragraph(markdown)
     if not found:
         raise PluginError(f"{path} has no paragraph to describe it: give it a `description:` in its front matter.")
-    return _facts.shortened(found)
+    return _facts.shortened(_facts.plain(found))
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
