@@ -20,5 +20,5 @@ class Masked(nn.Module):
 
 model = Masked()
 batch = {"x": torch.randn(2, 4)}
-report = debugkit.check(model, batch, select="DK003")
+report = debugkit.check(model, batch, select="DK003", device="cuda")
 print(report)

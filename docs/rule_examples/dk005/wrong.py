@@ -20,5 +20,5 @@ class Policy(nn.Module):
 
 model = Policy()
 batch = {"input_ids": torch.randint(0, 50, (2, 6)), "action": torch.randn(2, 7)}
-report = debugkit.check(model, batch, select="DK005")
+report = debugkit.check(model, batch, select="DK005", device="cuda")
 print(report)

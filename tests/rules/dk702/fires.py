@@ -15,7 +15,7 @@ class Noisy(Dataset):
     def __len__(self):
         return len(self.data)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index):  # DK702
         return self.data[index] + torch.randn(4, generator=self.noise)
 
 
@@ -31,7 +31,7 @@ class Augmented(Noisy):
     def __init__(self):
         self.data, self.transform = np.ones((12, 4), dtype=np.float32), Jitter()
 
-    def __getitem__(self, index):
+    def __getitem__(self, index):  # DK702
         return {"image": self.transform(self.data[index]), "name": "frame"}
 
 
