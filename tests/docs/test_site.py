@@ -112,7 +112,10 @@ def test_every_page_has_a_title_and_a_description_of_its_own(site: Path, pages: 
     for name in pages:
         head = (site / name).read_text(encoding="utf-8").split("</head>", 1)[0]
         found = dict(re.findall(r'<meta (?:name|property)="(description|og:\w+)" content="([^"]*)"', head))
-        assert found["og:title"], name
+        [title] = re.findall(r"<title>(.*?)</title>", head)
+        home = name == "index.html"
+        assert title == (found["og:title"] if home else f"{found['og:title']} - VLA Debugging Lab"), name
+        assert (found["og:type"] == "website") is home, name
         assert found["og:description"] == found["description"], name
         assert found["og:url"].startswith("https://"), name
         assert 30 <= len(found["description"]) <= 240, f"{name}: {found['description']!r}"
