@@ -28,13 +28,14 @@ def grade_attempt(
     the same, with a notice. Raises MissingExtraError, KeyboardInterrupt.
     """
     done = grade(lab, workspace.attempt(lab), seed=seed, all_checks=all_checks, on_check=on_check, server=server)
+    return done, record_grade(workspace, lab, done)
+
+
+def record_grade(workspace: Workspace, lab: Lab, done: Grade) -> str | None:
+    """Record a grade, unless the grader failed; a notice about the progress file, if there is one."""
     if done.verdict == "error":
-        return done, None
+        return None
     change = progress.graded(lab.id, done.verdict == "passed", datetime.now(UTC), done.recognised_wrong_fix)
-    return done, _recorded(workspace, change)
-
-
-def _recorded(workspace: Workspace, change: progress.Change) -> str | None:
     try:
         return progress.record(workspace, change).notice
     except (progress.ProgressError, WorkspaceError) as error:
