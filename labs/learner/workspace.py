@@ -1,7 +1,8 @@
 """The workspace: the folder with a learner's copies of the labs' files, and `.lab/` with the lab's own files.
 
     workspace/
-      .lab/                          progress.json, the lock, started/ (starters as copied), attempts/ (kept by reset)
+      .lab/                          progress.json and the one before it, the lock, started/ (starters as copied),
+                                     attempts/ (kept by reset)
       lab03_gripper_never_closes/        the learner's copy; the shipped starter is never edited
 
 Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that is killed
