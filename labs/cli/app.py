@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from labs.cli import attempt_commands, demo_command, grade_command, observe_commands, overview_commands
+from labs.cli import attempt_commands, demo_command, grade_command, observe_commands, overview_commands, watch_command
 from labs.cli.class_commands import classroom
 from labs.cli.dev_commands import dev
 
@@ -45,7 +45,7 @@ for _name, _command in {
     "run": observe_commands.run,
     "grade": grade_command.grade,
     "hint": attempt_commands.hint,
-    "watch": observe_commands.watch,
+    "watch": watch_command.watch,
     "diagnose": observe_commands.diagnose,
     "diff": attempt_commands.diff,
     "reset": attempt_commands.reset,

@@ -142,6 +142,7 @@ def _show_answers(lab: Lab) -> None:
 
 def start_attempt(workspace: Workspace, lab: Lab) -> bool:
     """Start a lab and record the time; True if files were copied."""
+    read_progress(workspace)  # if the start cannot be recorded, nothing is copied
     copied = workspace.start(lab)
     record(workspace, progress.started(lab.id, datetime.now(UTC)))
     return copied

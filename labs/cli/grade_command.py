@@ -144,9 +144,10 @@ def _grade_of(lab: Lab, finished: Finished) -> Grade:
 
 
 def _server(wanted: bool) -> contextlib.AbstractContextManager[Any]:
-    """A warm fork server saves time from the second lab on."""
-    if not wanted:
-        return contextlib.nullcontext()
-    from labs.grading import ForkServer
+    """A warm fork server saves time from the second lab on; without one, each grade starts an interpreter."""
+    from labs.grading import ForkServer, SandboxError
 
-    return ForkServer()
+    if wanted:
+        with contextlib.suppress(SandboxError):
+            return ForkServer()
+    return contextlib.nullcontext()

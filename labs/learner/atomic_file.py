@@ -22,8 +22,10 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
             temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from error
         raise
     flush_folder(path.parent)
     _sweep(path)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from labs.grading.answers import ANSWERS, blank
 from labs.grading.catalog import Lab
+from labs.grading.errors import TooBigError
+from labs.grading.files import LARGEST_FILE_BYTES
 from labs.grading.submission_text import clean
 
 
@@ -14,7 +16,7 @@ def diff_from_starter(lab: Lab, folder: Path, label: str, *, starter: Path | Non
     """A unified diff from the starter to the editable files in `folder`, without line ends; empty without a change.
 
     The lines are cleaned after the comparison, so that an invisible character shows as a difference. `starter` is the
-    folder to compare with; by default the lab as it is shipped.
+    folder to compare with; by default the lab as it is shipped. Raises TooBigError.
     """
     lines: list[str] = []
     for name in lab.editable:
@@ -46,5 +48,7 @@ def changed_lines(lab: Lab, folder: Path) -> int:
 
 
 def _lines(path: Path) -> list[str]:
+    if path.is_file() and path.stat().st_size > LARGEST_FILE_BYTES:
+        raise TooBigError(f"{path.name} is larger than {LARGEST_FILE_BYTES // 1024} KiB, too large to compare.")
     # A learner's file may be compared even if it is not valid UTF-8.
     return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []

@@ -10,7 +10,7 @@ from labs.grading.catalog import Lab
 from labs.grading.grader import grade
 from labs.grading.grades import CheckResult, Grade
 from labs.learner import progress
-from labs.learner.workspace import Workspace
+from labs.learner.workspace import Workspace, WorkspaceError
 
 
 def grade_attempt(
@@ -24,14 +24,25 @@ def grade_attempt(
 ) -> tuple[Grade, str | None]:
     """Grade a started attempt and record it; the string is a notice about the progress file, if there is one.
 
-    `server` is a running ForkServer. A fault of the grader is not recorded.
-    Raises MissingExtraError, KeyboardInterrupt, OSError.
+    `server` is a running ForkServer. A fault of the grader is not recorded. A grade that cannot be recorded counts all
+    the same, with a notice. Raises MissingExtraError, KeyboardInterrupt.
     """
     done = grade(lab, workspace.attempt(lab), seed=seed, all_checks=all_checks, on_check=on_check, server=server)
+    return done, record_grade(workspace, lab, done)
+
+
+def record_grade(workspace: Workspace, lab: Lab, done: Grade) -> str | None:
+    """Record a grade, unless the grader failed; a notice about the progress file, if there is one."""
     if done.verdict == "error":
-        return done, None
+        return None
     change = progress.graded(lab.id, done.verdict == "passed", datetime.now(UTC), done.recognised_wrong_fix)
-    return done, progress.record(workspace, change).notice
+    try:
+        return progress.record(workspace, change).notice
+    except (progress.ProgressError, WorkspaceError) as error:
+        why = str(error)
+    except OSError as error:
+        why = f"{error.filename or workspace.state}: {error.strerror or error}."
+    return f"This grade is not recorded in your progress. {why}"
 
 
 def grade_from_json(document: Mapping[str, Any]) -> Grade:

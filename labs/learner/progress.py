@@ -1,12 +1,14 @@
 """Progress: what a learner did with each lab, in `.lab/progress.json`.
 
 The changes are pure functions from one progress to the next; `record` alone writes, under the workspace's lock.
-A file that cannot be read is renamed, never deleted and never overwritten.
+A file that cannot be read is renamed, never deleted and never overwritten; the one before the last change replaces it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -172,7 +174,8 @@ def record(workspace: Workspace, change: Change) -> Loaded:
         except msgspec.DecodeError:
             before = _renamed(path)
         after = change(before.progress)
-        write_atomically(path, encode(after))
+        with _keeping_previous(path):
+            write_atomically(path, encode(after))
     return Loaded(after, before.notice)
 
 
@@ -206,13 +209,44 @@ def _with(progress: Progress, lab_id: str, lab: LabProgress) -> Progress:
 
 
 def _renamed(path: Path) -> Loaded:
-    """Rename an unreadable file. The caller holds the lock, so the second of two processes finds the file gone."""
-    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%f")
-    kept = path.with_name(f"progress.unreadable-{stamp}.json")
+    """Rename an unreadable file, and restore the copy from before the last change, if there is one.
+
+    The caller holds the lock, so the second of two processes finds what the first has done.
+    """
     try:
-        path.rename(kept)
+        return Loaded(decode(path.read_bytes(), str(path)))
     except FileNotFoundError:
         return Loaded(Progress())
-    return Loaded(
-        Progress(), f"progress.json could not be read. It is kept as {kept}, and your progress starts from zero."
-    )
+    except msgspec.DecodeError:
+        pass
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%f")
+    kept = path.with_name(f"progress.unreadable-{stamp}.json")
+    path.rename(kept)
+    said = f"progress.json could not be read. It is kept as {kept}, and your progress "
+    try:
+        content = _previous(path).read_bytes()
+        restored = decode(content, str(_previous(path)))
+    except (OSError, ProgressError, msgspec.DecodeError):
+        return Loaded(Progress(), f"{said}starts from zero.")
+    write_atomically(path, content)
+    return Loaded(restored, f"{said}is what it was before the last change.")
+
+
+@contextlib.contextmanager
+def _keeping_previous(path: Path) -> Iterator[None]:
+    """Keep the file that is replaced inside the block under a second name."""
+    fresh = path.with_name("progress.previous.new")
+    fresh.unlink(missing_ok=True)  # of a process that was killed
+    with contextlib.suppress(OSError):  # the first change, or a file system without hard links
+        os.link(path, fresh)
+    try:
+        yield
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):
+        fresh.replace(_previous(path))
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name("progress.previous.json")

@@ -1,7 +1,8 @@
 """The workspace: the folder with a learner's copies of the labs' files, and `.lab/` with the lab's own files.
 
     workspace/
-      .lab/                          progress.json, the lock, started/ (starters as copied), attempts/ (kept by reset)
+      .lab/                          progress.json and the one before it, the lock, started/ (starters as copied),
+                                     attempts/ (kept by reset)
       lab03_gripper_never_closes/        the learner's copy; the shipped starter is never edited
 
 Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that is killed
@@ -11,6 +12,7 @@ leaves no incomplete lab. A lock lets two processes work in one workspace.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -58,12 +60,14 @@ class Workspace:
 
     def started_attempt(self, lab: Lab) -> Path:
         """The folder of a started lab with all its files. Raises WorkspaceError."""
-        missing = [name for name in lab.editable if not (self.attempt(lab) / name).is_file()]
-        if missing and self.attempt(lab).is_dir():
-            verb = "is" if len(missing) == 1 else "are"
+        absent = [name for name in lab.editable if not (self.attempt(lab) / name).is_file()]
+        if absent and self.attempt(lab).is_dir():
+            verb = "is" if len(absent) == 1 else "are"
+            missing = not any(os.path.lexists(self.attempt(lab) / name) for name in absent)
+            what = f"missing from {self.attempt(lab)}" if missing else f"in {self.attempt(lab)}, but {verb} not a file"
             raise WorkspaceError(
-                f"{' and '.join(missing)} {verb} missing from {self.attempt(lab)}. "
-                f"`lab reset {lab.id}` restores a fresh copy and keeps your other files."
+                f"{' and '.join(absent)} {verb} {what}. "
+                f"`lab reset {lab.id}` restores a fresh copy and keeps what is there now."
             )
         if not self.is_started(lab):
             raise WorkspaceError(
@@ -85,7 +89,7 @@ class Workspace:
         with self.locked():
             self._sweep()
             originals = _originals(lab)
-            missing = [name for name in originals if not (self.attempt(lab) / name).exists()]
+            missing = [name for name in originals if not os.path.lexists(self.attempt(lab) / name)]
             if not self.attempt(lab).exists():
                 self._keep_starter(lab)
                 self._stage(lab).rename(self.attempt(lab))
@@ -127,11 +131,15 @@ class Workspace:
 
     def _stage(self, lab: Lab) -> Path:
         staged = Path(tempfile.mkdtemp(dir=self.state, prefix="staging-"))
-        staged.chmod(0o755)  # mkdtemp's 0700 would hide the attempt from an instructor's account
-        for name, content in _originals(lab).items():
-            (staged / name).parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(staged / name, content)
-            (staged / name).chmod(0o644)
+        try:
+            staged.chmod(0o755)  # mkdtemp's 0700 would hide the attempt from an instructor's account
+            for name, content in _originals(lab).items():
+                (staged / name).parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(staged / name, content)
+                (staged / name).chmod(0o644)
+        except BaseException:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise
         return staged
 
     def _keep_starter(self, lab: Lab) -> None:

@@ -93,8 +93,9 @@ def test_a_second_start_that_works_is_a_grade_like_any_other(
     assert (only["verdict"], attempts) == ("passed", ["cold", "cold"])
 
 
-def test_a_fork_server_that_has_died_is_replaced_by_a_fresh_interpreter(
-    lab_command: Run, solved: Lab, attempts: list[str], monkeypatch: pytest.MonkeyPatch, collection: Path
+@pytest.mark.parametrize("how", ["launch", "__init__"], ids=["has-died", "cannot-start"])
+def test_a_fork_server_that_does_not_work_is_replaced_by_a_fresh_interpreter(
+    how: str, lab_command: Run, solved: Lab, attempts: list[str], monkeypatch: pytest.MonkeyPatch, collection: Path
 ) -> None:
     for root in ("labs", "solutions"):
         shutil.copytree(collection / root / "lab03_swapped_order", collection / root / "lab04_second")
@@ -103,13 +104,13 @@ def test_a_fork_server_that_has_died_is_replaced_by_a_fresh_interpreter(
     from labs.grading import catalog
 
     catalog.all_labs.cache_clear()
-    monkeypatch.setattr(ForkServer, "launch", _gone)
+    monkeypatch.setattr(ForkServer, how, _gone)
     document = one_document(lab_command("grade", "03", "04", "--json"), 1)
     assert [one["verdict"] for one in document["labs"]] == ["passed", "failed"]
     assert attempts == ["cold", "cold"]
 
 
-def _gone(server: ForkServer, job: dict[str, Any]) -> None:
+def _gone(server: ForkServer, *job: dict[str, Any]) -> None:
     raise SandboxError("its supervisor could not be reached")
 
 

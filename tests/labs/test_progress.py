@@ -196,6 +196,34 @@ def test_a_corrupted_file_is_kept_aside_with_a_sentence(workspace: Workspace, co
     assert str(kept) in loaded.notice
 
 
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_corrupted_file_is_replaced_by_the_one_before_the_last_change(workspace: Workspace, writing: bool) -> None:
+    for change in (progress.started("03", NOON), progress.graded("03", True, LATER), progress.hinted("03", 1, LATER)):
+        progress.record(workspace, change)
+    path = workspace.state / "progress.json"
+    with path.open("r+b") as file:  # in place, as an editor may write
+        file.truncate(40)
+    loaded = progress.record(workspace, progress.started("12", LATER)) if writing else progress.read(workspace)
+    assert loaded.notice is not None
+    assert "your progress is what it was before the last change" in loaded.notice
+    again = progress.read(workspace)
+    assert (again.notice, again.progress) == (None, loaded.progress)
+    assert (again.progress.labs["03"].status, again.progress.labs["03"].hints) == ("passed", 0)
+    assert again.progress.status("12") == ("started" if writing else "new")
+
+
+def test_the_second_of_two_processes_that_find_a_corrupted_file_leaves_the_restored_one(workspace: Workspace) -> None:
+    for change in (progress.started("03", NOON), progress.graded("03", True, LATER)):
+        progress.record(workspace, change)
+    path = workspace.state / "progress.json"
+    path.write_bytes(b"{")
+    first = progress.read(workspace).progress
+    with workspace.locked():
+        second = progress._renamed(path)
+    assert (second.notice, second.progress) == (None, first)
+    assert len(list(workspace.state.glob("progress.unreadable-*.json"))) == 1
+
+
 def test_a_newer_schema_is_refused_and_left_alone(workspace: Workspace) -> None:
     newer = json.dumps({"schema": 2, "labs": [], "galaxy": True}).encode()
     (workspace.state / "progress.json").write_bytes(newer)
