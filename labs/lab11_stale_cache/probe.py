@@ -21,35 +21,56 @@ def trainable(learner: Any) -> dict[str, bool]:
 
 
 def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> dict[str, Any]:
-    """`steps` of the learner's own training on one batch: every parameter before and after, and the gradient norms.
+    """`steps` of the learner's own training on one batch: losses, every parameter before and after, and gradients.
 
-    `norms` are those of the last step, -1 for a parameter without a gradient.
+    `gradients` are those of the last step, of the parameters that have one; `rates` are the optimizer's learning rates
+    of the parameters that it holds.
     """
     policy = learner.policy.build_policy(seed)
     optimizer = learner.policy.build_optimizer(policy)
+    rates = {id(value): group["lr"] for group in optimizer.param_groups for value in group["params"]}
     before = _values(policy)
     losses = [learner.policy.train_step(policy, optimizer, batch) for _ in range(steps)]
+    own = dict(policy.named_parameters())
     return {
         "before": before,
         "after": _values(policy),
         "losses": torch.tensor(losses),
-        "norms": {
-            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
-            for name, parameter in policy.named_parameters()
-        },
+        "gradients": {name: value.grad for name, value in own.items() if value.grad is not None},
+        "rates": {name: rates[id(value)] for name, value in own.items() if id(value) in rates},
+        "held": len(rates),
     }
 
 
-def frozen_by(learner: Any, patterns: list[str], seed: int) -> dict[str, Any]:
-    """What `freeze` does to a fully trainable policy: what it raised, if anything, and what is frozen afterwards."""
-    policy = learner.policy.Policy.from_base(seed=seed)
-    raised, message = None, ""
+def frozen_by(learner: Any, patterns: list[str], already: list[str]) -> dict[str, Any]:
+    """What `freeze` does to a policy of which the parameters `already` are frozen, given an iterator of patterns.
+
+    What it raised, if anything, the names that it returned, and the parameters that are frozen afterwards.
+    """
+    policy = learner.policy.Policy.from_base()
+    for name in already:
+        policy.get_parameter(name).requires_grad_(False)
+    raised, message, returned = None, "", []
     try:
-        learner.policy.freeze(policy, patterns)
+        returned = list(learner.policy.freeze(policy, iter(patterns)))
     except Exception as error:  # the check decides whether it is the expected one
         raised, message = type(error).__name__, str(error)
     frozen = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
-    return {"raised": raised, "message": message, "frozen": frozen}
+    return {"raised": raised, "message": message, "returned": returned, "frozen": frozen}
+
+
+def grouped(learner: Any, frozen: list[str]) -> dict[str, Any]:
+    """The names in each group and its weight decay, and the log, where the parameters `frozen` are frozen."""
+    policy = learner.policy.Policy.from_base()
+    names = {id(value): name for name, value in policy.named_parameters()}
+    for name in frozen:
+        policy.get_parameter(name).requires_grad_(False)
+    groups = learner.policy.parameter_groups(policy)
+    return {
+        "names": [[names[id(value)] for value in group["params"]] for group in groups],
+        "decay": [float(group.get("weight_decay", 0.01)) for group in groups],
+        "log": learner.policy.describe(policy),
+    }
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
