@@ -86,6 +86,7 @@ def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> Non
         seen = submission.observe("frozen_by", patterns=patterns, already=already)
         asked = ", ".join(patterns)
         expect(seen["raised"] or "no error", f"how freeze ended for {asked}").equals("no error")
+        expect(seen["kept"], f"whether all values and the mode are the same after freezing {asked}").is_true()
         matched = {name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)}
         for found, wanted, less, more in (
             (set(seen["frozen"]), matched | set(already), "left trainable", "froze in addition"),
@@ -103,12 +104,14 @@ def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> Non
 )
 def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
     batch, seed = random_batch(rng, rng.integer(3, 7)), rng.seed()
+    batch["action"] = 5 * batch["action"]  # so large that the gradient is clipped
     seen = submission.observe("training", batch=batch, seed=seed, steps=STEPS)
     before, after = seen["before"], seen["after"]
     drifted = {name for name in before if name.startswith(STAYS) and not torch.equal(before[name], after[name])}
     expect(listed(drifted), f"what {STEPS} steps changed and must be frozen").equals(NOTHING)
     reached = {name for name in seen["gradients"] if name.startswith(STAYS)}
     expect(listed(reached), "what is frozen and has a gradient").equals(NOTHING)
+    expect(seen["modes"], "whether the policy trains in training mode").equals([True])
     reference, losses = trained(batch, seed)
     expect(seen["losses"], "the losses before each step").close_to(losses, rtol=TOLERANCE)
     learns = [name for name in names_of_all() if not name.startswith(STAYS)]
@@ -133,7 +136,7 @@ def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
 def test_groups_hold_what_trains(submission: Submission, rng: Rng) -> None:
     policy = Policy()
     sizes = {name: value.numel() for name, value in policy.named_parameters()}
-    frozen = [name for name in sizes if bool(rng.boolean(1))] + ["head.mlp.0.weight"]
+    frozen = [name for name in list(sizes)[1:-1] if bool(rng.boolean(1))]
     seen = submission.observe("grouped", frozen=frozen)
     trains = {name: value for name, value in policy.named_parameters() if name not in frozen}
     decay = {name: value for names, value in zip(seen["names"], seen["decay"], strict=True) for name in names}
@@ -144,6 +147,7 @@ def test_groups_hold_what_trains(submission: Submission, rng: Rng) -> None:
     other = {name for name, value in trains.items() if decay[name] != (WEIGHT_DECAY if value.ndim >= 2 else 0.0)}
     expect(listed(other), "what has another weight decay").equals(NOTHING)
     count, total = sum(sizes[name] for name in trains), sum(sizes.values())
+    expect(", ".join(seen["change the mode"]) or NOTHING, "what changes the policy's mode").equals(NOTHING)
     for said in (f"{count:,} of {total:,}", f"{count / total:.0%}"):
         expect(seen["log"], "the line for the log").contains(said)
 
@@ -212,7 +216,8 @@ def recognise_zeroed(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_freeze_everything(evidence: Mapping[str, Any]) -> bool:
     learns = [trains for name, trains in evidence[SET].items() if not name.startswith(STAYS)]
-    return not tower_trains(evidence) and sum(learns) < len(learns) / 2
+    works = evidence["test_patterns_freeze_what_they_name"]["outcome"] == "passed"
+    return works and not tower_trains(evidence) and sum(learns) < len(learns) / 2
 
 
 @wrong_fix(
@@ -273,7 +278,7 @@ def trained(batch: Mapping[str, Tensor], seed: int) -> tuple[Policy, Tensor]:
     return policy, torch.stack(losses)
 
 
-def close(found: Tensor, wanted: Tensor, rtol: float = 0.01) -> bool:
+def close(found: Tensor, wanted: Tensor, rtol: float = TOLERANCE) -> bool:
     """Equal up to rounding, relative to the size of `wanted`."""
     return bool((found - wanted).norm() <= rtol * wanted.norm() + 1e-7)
 

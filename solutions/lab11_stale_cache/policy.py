@@ -74,7 +74,7 @@ def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
 
 
 def train_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Mapping[str, Tensor]) -> float:
-    """One update on a batch of demonstrations; returns the loss before it."""
+    """One update on a batch of demonstrations, in training mode; returns the loss before it."""
     policy.train()
     optimizer.zero_grad()
     loss = policy(**batch).loss
