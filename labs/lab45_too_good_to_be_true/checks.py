@@ -83,8 +83,8 @@ def test_position_and_motion(submission: Submission, rng: Rng) -> None:
     for case in CASES:
         reference, batch = random_reference(rng), windowed_batch(rng, case.frames)
         seen = submission.observe("computed", **given(reference, batch, case), others={})
-        chunks, losses = candidates(reference, batch)
-        acted, trained = explain(seen["predicted"], chunks), explain(seen["loss"], losses)
+        acted = explain(seen["predicted"], reference, batch, "chunk")
+        trained = explain(seen["loss"], reference, batch, "total")
         expect(acted, f"what the action is computed from ({case})")
         expect(trained, f"what the loss is computed from ({case})")
         read += [(f"what the action is computed from ({case})", acted)]
@@ -292,19 +292,19 @@ def given(reference: Reference, batch: dict[str, Tensor], case: Case) -> dict[st
     return {"parameters": dict(reference.state_dict()), "batch": batch, "training": case.training}
 
 
-def candidates(reference: Reference, batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The chunk and the loss for each position and motion that the window holds, and for none, by their words."""
+def explain(found: Any, reference: Reference, batch: dict[str, Tensor], what: str) -> str:
+    """Of which position and motion of the window, in words, `found` is the reference's `chunk` or `total` loss."""
     state = batch["state"]
     none = torch.zeros_like(state[:, PRESENT])
-    chunks, losses = {}, {}
-    with torch.no_grad():
-        for position in (None, BEFORE, PRESENT, NEXT):
-            for pair in (None, *itertools.permutations((BEFORE, PRESENT, NEXT), 2)):
-                place = none if position is None else state[:, position]
-                motion = (none if pair is None else state[:, pair[1]] - state[:, pair[0]])[:, :2]
-                chunks[said(position, pair)] = reference.chunk(batch, place, motion)
-                losses[said(position, pair)] = reference.total(batch, place, motion)
-    return chunks, losses
+    pairs = [(BEFORE, PRESENT), None, *itertools.permutations((BEFORE, PRESENT, NEXT), 2)]
+    for position, pair in itertools.product((PRESENT, NEXT, BEFORE, None), pairs):
+        place = none if position is None else state[:, position]
+        motion = (none if pair is None else state[:, pair[1]] - state[:, pair[0]])[:, :2]
+        with torch.no_grad():
+            value = getattr(reference, what)(batch, place, motion)
+        if isinstance(found, Tensor) and found.shape == value.shape and relative_error(found, value) < TOLERANCE:
+            return said(position, pair)
+    return OTHER
 
 
 def said(position: int | None, pair: tuple[int, int] | None) -> str:
@@ -312,16 +312,6 @@ def said(position: int | None, pair: tuple[int, int] | None) -> str:
     place = "no position" if position is None else PLACES[position]
     motion = "no motion" if pair is None else f"the motion from {STATES[pair[0]]} to {STATES[pair[1]]}"
     return f"{place}, and {motion}"
-
-
-def explain(found: Any, of: Mapping[str, Tensor]) -> str:
-    """Which of the candidates was found, in words."""
-    shape = next(iter(of.values())).shape
-    if not isinstance(found, Tensor) or found.shape != shape:
-        return OTHER
-    errors = {name: relative_error(found, one) for name, one in of.items()}
-    closest = min(errors, key=lambda name: errors[name])
-    return closest if errors[closest] < TOLERANCE else OTHER
 
 
 def relative_error(found: Tensor, wanted: Tensor) -> float:
