@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
+    WORDS,
     expect_image_and_instruction_to_matter,
     expect_success_rate,
     random_batch,
@@ -79,7 +80,7 @@ def test_future_moves_nothing(submission: Submission, rng: Rng) -> None:
 )
 def test_position_and_motion(submission: Submission, rng: Rng) -> None:
     read: list[tuple[str, str]] = []
-    submission.observe("given_state", batch=windowed_batch(rng, 16), seed=rng.seed())
+    submission.observe("given_states", batch=windowed_batch(rng, 16), seed=rng.seed())
     for case in CASES:
         reference, batch = random_reference(rng), windowed_batch(rng, case.frames)
         seen = submission.observe("computed", **given(reference, batch, case), others={})
@@ -110,6 +111,7 @@ def test_every_entrance_gives_the_action(submission: Submission, rng: Rng) -> No
         expect_equal(seen["said"], wanted, f"the policy's own chunk ({case})")
         expect_equal(seen["predicted"], wanted, f"the chunk of `predict` ({case})")
         expect_equal(seen["robot"], at_rest, f"the chunk for the robot's single state ({case})")
+        expect(seen["window"], f"the window of `robot_window` ({case})").equals(present[:, None].repeat(1, 3, 1))
         expect_equal(seen["robot window"], at_rest, f"the chunk for the window of `robot_window` ({case})")
         expect(seen["loss without actions"], f"the loss without actions ({case})").equals(None)
 
@@ -164,12 +166,15 @@ def test_built_from_the_seed(submission: Submission, rng: Rng) -> None:
     expect(listed(strange), "what differs from the pretrained base").equals("nothing")
     count, seed = rng.integer(60, 90), rng.integer(0, 1_000_000)
     seen, frames = submission.observe("recorded", count=count, seed=seed), demonstrations(count, seed)
+    expect(seen["offsets"], "the offsets of the windows").equals([-1, 0, 1])
     for name in ("image", "action", "action_is_pad"):
         expect(seen[name], f"the demonstrations' {name}").equals(torch.from_numpy(getattr(frames, name)))
     expect_windows(seen["state"], torch.from_numpy(frames.state), torch.from_numpy(frames.action[:, 0]))
-    expect(submission.observe("recorded", count=count, seed=seed)["state"], "the windows of the same seed").equals(
-        seen["state"]
-    )
+    again = submission.observe("recorded", count=count, seed=seed)["state"]
+    expect(again, "the windows of the same seed").equals(seen["state"])
+    other = submission.observe("recorded", count=count, seed=(seed + 1) % 1_000_000)["state"]
+    difference = ((other[:, PRESENT] - other[:, BEFORE]) - (again[:, PRESENT] - again[:, BEFORE]))[:, :2]
+    expect(difference.abs().max(), "how far the pushes of another seed differ, in metres,").above(PUSHED / 2)
 
 
 @check(
@@ -217,10 +222,12 @@ def recognise_no_motion(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "only_the_last_but_one",
-    says="There is no future in it any more, but no motion either: both states are the present one.",
+    says="There is no future in it any more, but no motion either: the policy cannot tell an arm at rest from a pushed one.",
 )
 def recognise_present_twice(evidence: Mapping[str, Any]) -> bool:
-    return acts_on(evidence, ACTING) == said(PRESENT, None) == trains_on(evidence)
+    motion = evidence[f"{READ}/given_states"]["motion"]
+    at_rest = motion is None or not motion.any()
+    return at_rest and acts_on(evidence, ACTING) == said(PRESENT, None) == trains_on(evidence)
 
 
 @wrong_fix(
@@ -228,7 +235,7 @@ def recognise_present_twice(evidence: Mapping[str, Any]) -> bool:
     says="With dropout the future is present less often in training. When it is present it is still the answer, and in evaluation it is always present.",
 )
 def recognise_dropout(evidence: Mapping[str, Any]) -> bool:
-    position = evidence[f"{READ}/given_state"]
+    position = evidence[f"{READ}/given_states"]["position"]
     dropped = bool((position == 0).any()) and bool((position != 0).any())
     return dropped and acts_on(evidence, ACTING) == said(NEXT, (PRESENT, NEXT))
 
@@ -341,7 +348,7 @@ def expect_windows(windows: Tensor, state: Tensor, first: Tensor) -> None:
     """Windows (N, 3, 3) around the demonstrated states (N, 3), whose first actions are (N, 3)."""
     expect(windows, "the windows").has_shape(len(state), 3, 3)
     expect(windows[:, PRESENT], "the present state in the windows").equals(state)
-    after = torch.cat([(state + first)[:, :2].clamp(0, 1), first[:, 2:].sign()], dim=1)
+    after = torch.cat([(state + first)[:, :2], first[:, 2:].sign()], dim=1)
     expect(windows[:, NEXT], "the next state in the windows").close_to(after)
     expect(windows[:, BEFORE, 2], "the gripper before in the windows").equals(state[:, 2])
     expect(windows[:, BEFORE, :2], "the position before in the windows").between(0.0, 1.0)
@@ -368,10 +375,15 @@ def changed(state: Tensor, at: int) -> Tensor:
 
 
 def windowed_batch(rng: Rng, size: int) -> dict[str, Tensor]:
-    """A batch whose states are windows (B, 3, 3) of states that differ by at least 0.1 along each axis."""
+    """A batch whose states are windows (B, 3, 3) of states that differ by at least 0.1 along each axis.
+
+    Its instructions have different lengths, and later steps may be padding.
+    """
     thirds = torch.stack([torch.stack([rng.permutation(3) for _ in range(3)]) for _ in range(size)]).mT
     state = (thirds + rng.uniform(size, 3, 3, low=0.15, high=0.85)) / 3
-    return {**random_batch(rng, size), "state": state, "action_is_pad": random_padding(rng, size)}
+    lengths = rng.permutation(size)[:, None] % (WORDS - 3) + 3
+    words = {"attention_mask": (torch.arange(WORDS) < lengths).long()}
+    return {**random_batch(rng, size), **words, "state": state, "action_is_pad": random_padding(rng, size)}
 
 
 def listed(names: set[str]) -> str:

@@ -88,7 +88,7 @@ def windowed_demonstrations(count: int, seed: int) -> Frames:
     moved_by_hand = np.random.default_rng([45, seed]).uniform(-PUSHED, PUSHED, (count, 2))
     before, after = present.copy(), present.copy()
     before[:, :2] = np.clip(present[:, :2] - moved_by_hand, 0.0, 1.0)
-    after[:, :2] = np.clip(present[:, :2] + frames.action[:, 0, :2], 0.0, 1.0)
+    after[:, :2] = present[:, :2] + frames.action[:, 0, :2]
     after[:, 2] = np.where(frames.action[:, 0, 2] > 0, CLOSED, -CLOSED)
     return replace(frames, state=np.stack([before, present, after], axis=1))
 

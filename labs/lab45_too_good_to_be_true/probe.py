@@ -27,15 +27,15 @@ def actions(learner: Any, batch: dict[str, Tensor], others: dict[str, Tensor], s
     return {name: policy.predict({**batch, "state": state}) for name, state in windows.items()}
 
 
-def given_state(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The position (B, 3) that a fresh policy in training mode gives to its proprioception."""
+def given_states(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor | None]:
+    """The position (B, 3) and the motion (B, 2) that a fresh policy in training mode gives to its layers."""
     policy = learner.policy.build_policy(seed).train()
-    seen: list[Tensor] = []
-    handle = policy.proprioception.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach().clone()))
+    seen: dict[str, Tensor | None] = {"position": None, "motion": None}
+    for name, layer in {"position": policy.proprioception, "motion": policy.motion}.items():
+        layer.register_forward_pre_hook(lambda _, given, name=name: seen.update({name: given[0].detach().clone()}))
     with torch.no_grad():
         policy(**batch)
-    handle.remove()
-    return seen[0] if seen else torch.zeros(0)
+    return seen
 
 
 def computed(
@@ -68,6 +68,7 @@ def computed(
         "loss without actions": said.loss,
         "predicted": policy.predict({**observed, "action": torch.full_like(batch["action"], torch.nan)}),
         "robot": policy.predict({**observed, "state": present}),
+        "window": learner.policy.robot_window(present),
         "robot window": policy.predict({**observed, "state": learner.policy.robot_window(present)}),
         **found,
     }
@@ -79,9 +80,11 @@ def built(learner: Any, seed: int) -> dict[str, Tensor]:
 
 
 def recorded(learner: Any, count: int, seed: int) -> dict[str, Any]:
-    """The fields of windowed demonstrations as tensors or plain data."""
+    """The fields of windowed demonstrations as tensors or plain data, and the offsets of the windows."""
     frames = learner.policy.windowed_demonstrations(count, seed)
-    return {field.name: _plain(getattr(frames, field.name)) for field in fields(frames)}
+    return {"offsets": list(learner.policy.STATE_OFFSETS)} | {
+        field.name: _plain(getattr(frames, field.name)) for field in fields(frames)
+    }
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
