@@ -143,7 +143,7 @@ NOTHING = "nothing"
 )
 def recognise_other_literal(evidence: Mapping[str, Any]) -> bool:
     width = same_for_all(evidence)
-    return width is not None and width != TABLETOP_CHUNK and not ran_for_all(evidence)
+    return width is not None and 0 < width != TABLETOP_CHUNK and not ran_for_all(evidence)
 
 
 @wrong_fix(
