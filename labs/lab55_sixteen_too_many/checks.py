@@ -50,13 +50,11 @@ def test_every_action_is_within_reach(submission: Submission, rng: Rng) -> None:
     for _ in range(2):
         feature, action = rng.normal(6, WIDTH), extreme_actions(rng, 6)
         seen = submission.observe("reach", feature=feature, action=action, seed=rng.seed())
-        for name, mode in (("training", "training"), ("action", "evaluation")):
-            expect(seen[name], f"the actions in {mode} mode").has_shape(*action.shape)
-            error = (seen[name] - action).abs()
-            expect(error[..., 2].max(), f"the largest error of a gripper command in {mode} mode").below(GRIP_TOLERANCE)
-            expect(error[..., :2].max(), f"the largest error of a movement in metres in {mode} mode").below(
-                MOVE_TOLERANCE
-            )
+        for mode, predicted in seen.items():
+            expect(predicted, f"the actions in {mode}").has_shape(*action.shape)
+            error = (predicted - action).abs()
+            expect(error[..., 2].max(), f"the largest error of a gripper command in {mode}").below(GRIP_TOLERANCE)
+            expect(error[..., :2].max(), f"the largest error of a movement in metres in {mode}").below(MOVE_TOLERANCE)
 
 
 @check(

@@ -19,7 +19,7 @@ FRAMES = 24
 def reach(learner: Any, feature: Tensor, action: Tensor, seed: int) -> dict[str, Tensor]:
     """What the head predicts after it alone was trained on `feature` (B, D) to predict `action` (B, H, 3).
 
-    In evaluation mode, in environment units, by the policy and by the head itself. Also in training mode.
+    In training mode, in evaluation mode, and in evaluation mode one frame at a time.
     """
     policy = learner.policy.RecordedPolicy.from_base(seed=seed)
     is_pad = torch.zeros(action.shape[:2], dtype=torch.bool)
@@ -30,8 +30,9 @@ def reach(learner: Any, feature: Tensor, action: Tensor, seed: int) -> dict[str,
         policy.loss(feature, action, is_pad).backward()
         optimizer.step()
     with torch.no_grad():
-        training = policy.decode(feature)
-        return {"training": training, **_decoded(policy.eval(), feature)}
+        training, evaluation = policy.decode(feature), policy.eval().decode(feature)
+        alone = torch.cat([policy.decode(one[None]) for one in feature])
+    return {"training mode": training, "evaluation mode": evaluation, "evaluation mode, frame by frame": alone}
 
 
 def limits(learner: Any, feature: Tensor, seed: int) -> dict[str, float]:
