@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_frames_to_be_independent, expect_image_and_instruction_to_matter
+from labs.invariants import expect_frames_to_be_independent, expect_image_and_instruction_to_matter, random_batch
 from labs.vla.policy import Policy
 from labs.vla.vision import Projector
 
@@ -124,7 +124,7 @@ def test_starts_close_to_identity(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The policy uses the pyramid",
-    property="The images must be the projector's output for the pyramid's, on the grid of the image. `build_policy` must give the pretrained base, and a pyramid and a head drawn from the seed.",
+    property="The images must be the projector's output for the pyramid's, on the grid of the image, and every part must get a gradient. `build_policy` must give the pretrained base, and a pyramid and a head drawn from the seed.",
     instrument="python -c 'from policy import *; print(build_policy(0).pyramid)'",
 )
 def test_policy_uses_the_pyramid(submission: Submission, rng: Rng) -> None:
@@ -137,6 +137,8 @@ def test_policy_uses_the_pyramid(submission: Submission, rng: Rng) -> None:
     with torch.no_grad():
         wanted = projector(reference(patches, case, within("pyramid.", seen)))
     expect_equal(seen["images"], wanted, f"the images on a grid of {case.height} x {case.width}")
+    idle = submission.observe("idle", batch=random_batch(rng, 3), seed=rng.seed())
+    expect(listed(set(idle)), "what gets no gradient from the loss").equals(NOTHING)
     seed = rng.seed()
     one, again, another = (submission.observe("built", seed=number) for number in (seed, seed, seed + 1))
     changed = {name for name in one if not torch.equal(one[name], again[name])}

@@ -69,6 +69,14 @@ def embedded(learner: Any, pixel_values: Tensor, patches: Tensor, seed: int) -> 
     }
 
 
+def idle(learner: Any, batch: dict[str, Tensor], seed: int) -> list[str]:
+    """The weights of a fresh policy to which a loss gives no gradient, or one of zero."""
+    policy = learner.policy.build_policy(seed)
+    policy(**batch).loss.backward()
+    weights = {name: value for name, value in policy.named_parameters() if name.endswith("weight")}
+    return [name for name, value in weights.items() if value.grad is None or not value.grad.any()]
+
+
 def built(learner: Any, seed: int) -> dict[str, Tensor]:
     """Every parameter of a fresh policy."""
     return {name: value.detach() for name, value in learner.policy.build_policy(seed).named_parameters()}

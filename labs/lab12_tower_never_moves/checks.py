@@ -84,6 +84,8 @@ def test_patches_are_standardised(submission: Submission, rng: Rng) -> None:
         if read != OTHER:
             expect(read, f"what the projector reads ({said})").equals(CORRECT)
         expect_equal(one["given"], right["given"], f"the projector's input ({said})")
+        count = one["statistics"]["batches_seen"]
+        expect(int(count), f"the number of batches seen ({said})").equals(int(right["statistics"]["batches_seen"]))
         for name in ("mean", "std"):
             expect(one["statistics"][name], f"the running {name} ({said})").close_to(
                 right["statistics"][name], rtol=1e-3, atol=1e-5

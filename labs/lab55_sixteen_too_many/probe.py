@@ -103,11 +103,12 @@ def checkpoint(learner: Any) -> dict[str, Tensor]:
 
 
 def trained_parts(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """A fresh policy's loss, and the names of the parameters whose gradient is missing or zero."""
+    """A fresh policy's loss, and the names of the weights whose gradient is missing or zero."""
     policy = learner.policy.RecordedPolicy.from_base(seed=seed)
     loss = policy(**batch).loss
     loss.backward()
-    idle = [name for name, value in policy.named_parameters() if value.grad is None or not value.grad.any()]
+    weights = {name: value for name, value in policy.named_parameters() if name.endswith("weight")}
+    idle = [name for name, value in weights.items() if value.grad is None or not value.grad.any()]
     return {"loss": loss, "idle": idle}
 
 
