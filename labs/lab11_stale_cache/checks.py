@@ -104,7 +104,8 @@ def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> Non
 )
 def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
     batch, seed = random_batch(rng, rng.integer(3, 7)), rng.seed()
-    batch["action"] = 5 * batch["action"]  # so large that the gradient is clipped
+    # All errors have the same sign, so the gradient has a norm of 1.3 or more, and is clipped.
+    batch["action"] = torch.tensor([0.3, 0.3, 3.0]).expand_as(batch["action"]).clone()
     seen = submission.observe("training", batch=batch, seed=seed, steps=STEPS)
     before, after = seen["before"], seen["after"]
     drifted = {name for name in before if name.startswith(STAYS) and not torch.equal(before[name], after[name])}

@@ -43,6 +43,16 @@ def trainable(learner: Any) -> dict[str, bool]:
     return {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
 
 
+def changes_the_mode(learner: Any, function: str) -> bool:
+    """Whether that function changes the mode of a policy in training or in evaluation."""
+    changed = []
+    for mode in (True, False):
+        policy = learner.policy.build_policy(0).train(mode)
+        getattr(learner.policy, function)(policy)
+        changed.append(any(module.training != mode for module in policy.modules()))
+    return any(changed)
+
+
 def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> dict[str, Any]:
     """`steps` of the learner's own training on one batch, each begun in evaluation mode.
 
@@ -65,12 +75,17 @@ def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> d
     }
 
 
-def driven(learner: Any, observations: list[dict[str, Tensor]], episodes: list[int], seed: int) -> dict[str, Any]:
+def driven(
+    learner: Any, observations: list[dict[str, Tensor]], episodes: list[int], head_scale: float, seed: int
+) -> dict[str, Any]:
     """The action for each observation, with `reset` before those numbered in `episodes`; and what the policy returns.
 
-    That is its loss and chunk for the first observation, with and without actions.
+    That is its loss and chunk for the first observation, with and without actions. The weights of the head's last layer
+    are multiplied by `head_scale` first.
     """
     policy = learner.policy.build_policy(seed).eval()
+    with torch.no_grad():
+        policy.model.head.mlp[-1].weight.mul_(head_scale)
     actions = []
     for number, batch in enumerate(observations):
         if number in episodes:
