@@ -10,6 +10,8 @@ the difference between the two. Acting starts from noise and follows the velocit
 Notable choices
 - One policy for many robots: the config sets the number of actions in a chunk, the number of values in an action and
   the widths of both towers.
+- Trained heads are stored by parameter name, and the tabletop robot's are in use. So the head has the same three
+  linear layers for every robot, `velocity.layers.0`, `.2` and `.4`, and the tabletop robot's keep their shapes.
 - The vision and language towers are expensive and the head is not, so each sample of a batch gets several noise draws.
 - Noise is drawn on the CPU and then moved, so that the same seed gives the same actions on every device.
 """
@@ -36,7 +38,7 @@ class VelocityNetwork(nn.Module):
     def __init__(self, width: int, horizon: int, action_dim: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(width + 12 + 2 * TIME_FREQUENCIES, HIDDEN),
+            nn.Linear(width + 12 + 16, HIDDEN),
             nn.GELU(),
             nn.Linear(HIDDEN, HIDDEN),
             nn.GELU(),
@@ -58,7 +60,10 @@ class FlowHead(ActionHead):
         self.velocity = VelocityNetwork(width, horizon, action_dim)
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
-        """Squared error of the velocity, over the steps that are part of the episode, a scalar."""
+        """Squared error of the velocity, over the steps that are part of the episode, a scalar.
+
+        Draws the noise first and then the times.
+        """
         feature, target, is_pad = (x.repeat_interleave(DRAWS, dim=0) for x in (feature, target, is_pad))
         noise = torch.randn(target.shape, device="cpu").to(target)  # (B * DRAWS, H, A)
         time = torch.rand(len(target), device="cpu").to(target)  # (B * DRAWS,)

@@ -6,7 +6,8 @@ import traceback
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from labs.vla.dataset import demonstrations
 from labs.vla.policy import OBSERVATION_KEYS, PolicyConfig
@@ -18,28 +19,74 @@ TRAINING_STEPS = 200
 
 
 def train_step(learner: Any, config: dict[str, int], batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """One forward and backward of a policy of this config: the loss, the chunk, each head parameter's gradient norm."""
+    """One forward and backward of a fresh policy: the loss, the chunk, and which head parameters have a gradient."""
     policy = _policy(learner, config, seed)
     loss = policy(**batch).loss
     loss.backward()
-    norms = {
-        name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
-        for name, parameter in policy.named_parameters()
-        if name.startswith("head.")
+    return {"loss": loss, "gradients": list(_gradients(policy.head)), "chunk": policy.predict(batch)}
+
+
+def read(learner: Any, config: dict[str, int], noisy: Tensor, feature: Tensor, time: Tensor) -> dict[str, Tensor]:
+    """The gradient of a fresh head's velocity with respect to each of its inputs."""
+    given = {"feature": feature, "noisy": noisy, "time": time}
+    for value in given.values():
+        value.requires_grad_()
+    velocity = _policy(learner, config, 0).head.velocity(feature, noisy, time)
+    torch.sin(velocity + torch.arange(velocity.numel()).view_as(velocity)).sum().backward()
+    return {name: torch.zeros_like(value) if value.grad is None else value.grad for name, value in given.items()}
+
+
+def shapes(learner: Any, config: dict[str, int]) -> dict[str, list[int]]:
+    """The shape of every parameter of a fresh head, before it has seen a batch; empty if it has no shape yet."""
+    return {
+        name: [] if isinstance(parameter, UninitializedParameter) else list(parameter.shape)
+        for name, parameter in _policy(learner, config, 0).head.named_parameters()
     }
-    return {"loss": loss, "norms": norms, "action": policy.predict({name: batch[name] for name in OBSERVATION_KEYS})}
 
 
-def velocity(learner: Any, config: dict[str, int], feature: Tensor, noisy: Tensor, time: Tensor, seed: int) -> Tensor:
-    """The velocity (B, H, A) that a fresh head of this config gives."""
+def seven_joints(learner: Any) -> dict[str, Any]:
+    """The sizes in the configuration of the arm with seven joints."""
+    config = learner.policy.seven_joint_arm()
+    return {name: getattr(config, name) for name in ("action_dim", "horizon", "state_dim")}
+
+
+def with_parameters(
+    learner: Any, config: dict[str, int], parameters: dict[str, Tensor], batch: dict[str, Tensor], seed: int
+) -> dict[str, Any]:
+    """What a policy with these parameters computes, with `seed` set before each draw.
+
+    The velocity at the batch's own actions, the loss and its gradients, and the chunk in evaluation mode. Loss and
+    chunk also when new tensors are on the meta device by default. Or only the parameters that do not fit.
+    """
+    policy = _policy(learner, config, 0)
+    own = policy.state_dict()
+    misfits = [name for name, value in parameters.items() if name not in own or own[name].shape != value.shape]
+    if misfits:
+        return {"misfits": misfits}
+    policy.load_state_dict(parameters, strict=False)
+    loss = _loss(policy, batch, seed)
+    loss.backward()
     with torch.no_grad():
-        return _policy(learner, config, seed).head.velocity(feature, noisy, time)
+        feature = policy.encode(**_observed(batch))
+        velocity = policy.head.velocity(feature, batch["action"], batch["state"][:, 0])
+        with torch.device("meta"):
+            loss_elsewhere, chunk_elsewhere = _loss(policy, batch, seed), _chunk(policy, batch, seed)
+    return {
+        "misfits": [],
+        "velocity": velocity,
+        "loss": loss,
+        "gradients": _gradients(policy),
+        "chunk": _chunk(policy.eval(), batch, seed),
+        "loss elsewhere": loss_elsewhere,
+        "chunk elsewhere": chunk_elsewhere,
+    }
 
 
-def parameters(learner: Any, config: dict[str, int]) -> dict[str, list[int]]:
-    """The shape of every parameter of a fresh head, before it has seen a batch."""
-    head = _policy(learner, config, 0).head
-    return {name: list(parameter.shape) for name, parameter in head.named_parameters()}
+def moved(learner: Any, config: dict[str, int], feature: Tensor, target: Tensor, is_pad: Tensor) -> dict[str, str]:
+    """The devices of the chunk and the loss of a head that is on the meta device, like its inputs."""
+    head = _policy(learner, config, 0).head.to("meta")
+    feature, target, is_pad = feature.to("meta"), target.to("meta"), is_pad.to("meta")
+    return {"chunk": head.predict(feature).device.type, "loss": head.loss(feature, target, is_pad).device.type}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -93,6 +140,36 @@ def symptom(learner: Any) -> None:
 def _policy(learner: Any, config: dict[str, int], seed: int) -> Any:
     torch.manual_seed(seed)
     return learner.policy.FlowPolicy(PolicyConfig(**config))
+
+
+def _observed(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: batch[name] for name in OBSERVATION_KEYS}
+
+
+def _gradients(module: nn.Module) -> dict[str, Tensor]:
+    """The gradient of every parameter that has one."""
+    return {name: value.grad for name, value in module.named_parameters() if value.grad is not None}
+
+
+def _loss(policy: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    torch.manual_seed(seed)
+    loss: Tensor = policy(**batch).loss
+    return loss
+
+
+def _chunk(policy: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    torch.manual_seed(seed)
+    chunk: Tensor = policy(**_observed(batch)).action.detach()
+    return chunk
+
+
+def _observed(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: batch[name] for name in OBSERVATION_KEYS}
+
+
+def _gradients(module: nn.Module) -> dict[str, Tensor]:
+    """The gradient of every parameter that has one."""
+    return {name: value.grad for name, value in module.named_parameters() if value.grad is not None}
 
 
 def _random_batch(config: PolicyConfig, size: int) -> dict[str, Tensor]:

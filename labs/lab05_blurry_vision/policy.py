@@ -12,6 +12,7 @@ Notable choices
   and the way up starts small. The pretrained features are there from the first step.
 - Grids need not be square or a power of two: a level is resized to the size of the one it is added to.
 - Every level is normalised before it is mixed, so that depth does not change its scale.
+- A checkpoint holds the five parts of the pyramid under their names: `detail`, `down`, `across`, `middle` and `up`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.rollout import rollout
@@ -15,58 +16,70 @@ BATCH_SIZE, LEARNING_RATE = 32, 2e-3
 SYMPTOM_STEPS, OUTCOME_STEPS = 120, 80
 
 
-def pyramid(learner: Any, patches: Tensor, size: list[int], seed: int) -> dict[str, Any]:
-    """The output of a pyramid with random weights for patches (B, P, V), and the weights."""
-    module = _random_pyramid(learner, patches.shape[-1], seed)
-    with torch.no_grad():
-        output = module(patches, tuple(size))
-    return {"output": output, "weights": dict(module.state_dict())}
+def pyramid(learner: Any, weights: dict[str, Tensor], patches: Tensor, size: list[int], training: bool) -> Tensor:
+    """The output of a pyramid with these weights for patches (B, P, V)."""
+    module = _pyramid(learner, weights, patches.shape[-1]).train(training)
+    with torch.set_grad_enabled(training):
+        return module(patches, tuple(size))
 
 
-def perturbed(learner: Any, patches: Tensor, size: list[int], noise: Tensor, seed: int) -> dict[str, Tensor]:
-    """The pyramid's output, without and with `noise` (B, V, h, w) added to the output of the detail path."""
-    module = _random_pyramid(learner, patches.shape[-1], seed)
-    with torch.no_grad():
-        before = module(patches, tuple(size))
-        handle = module.detail.register_forward_hook(lambda _, __, output: output + noise)
-        after = module(patches, tuple(size))
-        handle.remove()
-    return {"before": before, "after": after}
+def differentiated(
+    learner: Any, weights: dict[str, Tensor], patches: Tensor, size: list[int], upstream: Tensor
+) -> dict[str, Any]:
+    """The gradients of a pyramid's parameters, of its patches, and of the detail path's output.
 
-
-def hooked(learner: Any, patches: Tensor, size: list[int], upstream: Tensor, seed: int) -> dict[str, Any]:
-    """What hooks record when `upstream` (B, P, V) is the gradient of the pyramid's output.
-
-    The shape of the detail path's output, its gradient, and the names of all parameters without a gradient.
+    `upstream` (B, P, V) is the gradient of the pyramid's output.
     """
-    module = _random_pyramid(learner, patches.shape[-1], seed)
-    seen: dict[str, Any] = {"shape": None, "gradient": None}
+    module = _pyramid(learner, weights, patches.shape[-1])
+    seen: dict[str, Any] = {"detail": None}
 
     def after(_module: Any, _inputs: Any, output: Tensor) -> None:
-        seen["shape"] = list(output.shape)
-        output.register_hook(lambda gradient: seen.update(gradient=gradient.clone()))
+        output.register_hook(lambda gradient: seen.update(detail=gradient.clone()))
 
     handle = module.detail.register_forward_hook(after)
-    module(patches.clone().requires_grad_(), tuple(size)).backward(upstream)
+    module(patches.requires_grad_(), tuple(size)).backward(upstream)
     handle.remove()
-    seen["without"] = [name for name, value in module.named_parameters() if value.grad is None]
-    return seen
+    seen["parameters"] = {name: value.grad for name, value in module.named_parameters() if value.grad is not None}
+    return {**seen, "patches": patches.grad}
 
 
-def fresh(learner: Any, patches: Tensor, size: list[int], seed: int) -> Tensor:
-    """The output of a newly built pyramid for patches (B, P, V)."""
+def fresh(learner: Any, patches: Tensor, size: list[int], seed: int) -> dict[str, Any]:
+    """The output of a newly built pyramid for patches (B, P, V), its parameters, and which of them train."""
     torch.manual_seed(seed)
+    module = learner.policy.PatchPyramid(patches.shape[-1])
     with torch.no_grad():
-        return learner.policy.PatchPyramid(patches.shape[-1])(patches, tuple(size))
+        output = module(patches, tuple(size))
+    trains = [name for name, value in module.named_parameters() if value.requires_grad]
+    return {"output": output, "parameters": dict(module.state_dict()), "trains": trains}
 
 
-def trainable(learner: Any) -> dict[str, int]:
-    """The number of trainable values in each part of a fresh pyramid."""
-    counts: dict[str, int] = {}
-    for name, value in learner.policy.build_policy(0).pyramid.named_parameters():
-        part = name.partition(".")[0]
-        counts[part] = counts.get(part, 0) + value.numel() * value.requires_grad
-    return counts
+def embedded(learner: Any, pixel_values: Tensor, patches: Tensor, seed: int) -> dict[str, Tensor]:
+    """What a policy makes of images (B, 3, H, W) for which the vision tower gives `patches` (B, P, V).
+
+    Also its pyramid's and its projector's parameters.
+    """
+    policy = learner.policy.build_policy(seed)
+    policy.vision = _Tower(patches)
+    with torch.no_grad():
+        images = policy.embed_images(pixel_values)
+    return {
+        "images": images,
+        **{f"pyramid.{name}": value for name, value in policy.pyramid.state_dict().items()},
+        **{f"projector.{name}": value for name, value in policy.projector.state_dict().items()},
+    }
+
+
+def idle(learner: Any, batch: dict[str, Tensor], seed: int) -> list[str]:
+    """The weights of a fresh policy to which a loss gives no gradient, or one of zero."""
+    policy = learner.policy.build_policy(seed)
+    policy(**batch).loss.backward()
+    weights = {name: value for name, value in policy.named_parameters() if name.endswith("weight")}
+    return [name for name, value in weights.items() if value.grad is None or not value.grad.any()]
+
+
+def built(learner: Any, seed: int) -> dict[str, Tensor]:
+    """Every parameter of a fresh policy."""
+    return {name: value.detach() for name, value in learner.policy.build_policy(seed).named_parameters()}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -110,11 +123,18 @@ def _train(learner: Any, seed: int, steps: int) -> tuple[Any, list[float]]:
     return policy, losses
 
 
-def _random_pyramid(learner: Any, width: int, seed: int) -> Any:
-    """A pyramid with random weights, so that no path is an identity or close to zero."""
-    torch.manual_seed(seed)
+def _pyramid(learner: Any, weights: dict[str, Tensor], width: int) -> Any:
     module = learner.policy.PatchPyramid(width)
-    with torch.no_grad():
-        for value in module.parameters():
-            value.normal_(std=0.5)
-    return module.eval()
+    module.load_state_dict(weights)
+    return module
+
+
+class _Tower(nn.Module):
+    """Stands in for the vision tower: gives the same patches for any image."""
+
+    def __init__(self, patches: Tensor) -> None:
+        super().__init__()
+        self.patches = patches
+
+    def forward(self, pixel_values: Tensor) -> Any:
+        return SimpleNamespace(last_hidden_state=self.patches[: len(pixel_values)])

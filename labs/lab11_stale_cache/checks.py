@@ -1,14 +1,17 @@
 """What must hold for a policy that is frozen by name patterns. Runs in the grader's process; never sees the learner's code.
 
-The parts that must be frozen are listed here independently, by the current names of the policy's parameters.
+The parts that must be frozen are listed here independently, by the current names of the policy's parameters. The reference trains the
+healthy policy, frozen by these names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, random_batch
@@ -16,9 +19,13 @@ from labs.vla.policy import Policy
 
 STAYS = ("vision.", "language_model.embed_tokens.")
 STEPS = 3
+LEARNING_RATE, WEIGHT_DECAY, MAX_GRADIENT_NORM = 1e-3, 0.01, 1.0
+TOLERANCE = 1e-3
+"""Of the reference's size. Rounding alone gives 1e-6."""
 OVERFIT_STEPS = 40
 OVERFIT_BAR = 0.3
 """Share of the first loss that may be left."""
+NOTHING = "nothing"
 
 
 @check(
@@ -29,27 +36,11 @@ OVERFIT_BAR = 0.3
 )
 def test_trainable_set_is_exact(submission: Submission) -> None:
     required = submission.observe("trainable")
-    expect(len(required), "the number of parameters").equals(len(dict(Policy().named_parameters())))
-    drift = [name for name, trains in required.items() if trains and name.startswith(STAYS)]
-    expect(len(drift), "the number of trainable parameters that must be frozen").equals(0)
-    idle = sorted(name for name, trains in required.items() if not trains and not name.startswith(STAYS))
-    expect(idle, "the list of frozen parameters that must train").equals([])
-
-
-@check(
-    kind="behaviour",
-    title="Frozen weights are bit-identical after training",
-    property="After a few steps of training every frozen weight must have exactly the same bits, and every other parameter must have moved.",
-    instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK112'])",
-)
-def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
-    seen = submission.observe("training", batch=random_batch(rng, rng.integer(3, 7)), seed=rng.seed(), steps=STEPS)
-    before, after = seen["before"], seen["after"]
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    drifted = sorted(name for name in changed if name.startswith(STAYS))
-    expect(len(drifted), f"the number of frozen tensors that {STEPS} steps changed").equals(0)
-    still = sorted(name for name in before if not name.startswith(STAYS) and name not in changed)
-    expect(still, "the list of tensors that must train and did not change").equals([])
+    expect(required.keys() == set(names_of_all()), "whether the policy has the base's parameters").is_true()
+    drift = {name for name, trains in required.items() if trains and name.startswith(STAYS)}
+    expect(listed(drift), "what trains and must be frozen").equals(NOTHING)
+    idle = {name for name, trains in required.items() if not trains and not name.startswith(STAYS)}
+    expect(listed(idle), "what is frozen and must train").equals(NOTHING)
 
 
 @check(
@@ -60,45 +51,106 @@ def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
 )
 def test_pattern_without_a_match_raises(submission: Submission, rng: Rng) -> None:
     nothing = f"{rng.choice(('tower', 'head.mlp.9', 'vision_tower', 'Vision'))}.*"
-    for patterns in ([nothing], ["head.*", nothing], [nothing, "projector.*"], ["head.*", nothing, "vision.*"]):
-        seen = submission.observe("frozen_by", patterns=patterns, seed=rng.seed())
-        expect(seen["raised"], f"what freeze raised for the patterns {patterns}").equals("ValueError")
-        expect(seen["message"], "the message").contains(nothing)
+    places = {
+        ALONE: [nothing],
+        "in the last place": ["head.*", nothing],
+        "in the first place": [nothing, "projector.*"],
+        "between two others": ["head.*", nothing, "vision.*"],
+    }
+    seen = {place: submission.observe("frozen_by", patterns=patterns, already=[]) for place, patterns in places.items()}
+    for place, one in seen.items():
+        expect(one["raised"] or "no error", ENDED.format(place))
+    for place, one in seen.items():
+        expect(one["raised"] or "no error", ENDED.format(place)).equals("ValueError")
+    for place, one in seen.items():
+        expect(one["message"], f"the message about {nothing} {place}").contains(nothing)
 
 
 @check(
     kind="behaviour",
     title="Patterns freeze what they match",
-    property="freeze must set requires_grad=False on exactly the parameters that its patterns match, also where patterns overlap.",
+    property="freeze must set requires_grad=False on exactly the parameters that its patterns match, and return their names, also where patterns overlap, and where some parameters are frozen already.",
     instrument="python -c 'from policy import *; print(freeze(Policy.from_base(), (\"head.*\",)))'",
 )
 def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> None:
-    names = list(dict(Policy().named_parameters()))
-    for patterns, wanted in (
-        (["head.*"], lambda name: name.startswith("head.")),
-        (["*.bias", "projector.*"], lambda name: name.endswith(".bias") or name.startswith("projector.")),
-        (["*layers.1.*"], lambda name: "layers.1." in name),
+    names = names_of_all()
+    one = rng.choice([name for name in names if name.startswith("language_model")])
+    for patterns, already in (
+        (["head.*"], []),
+        (["*.bias", "projector.*"], []),
+        (["*layers.1.*"], [one]),
+        (["head.*", "head.mlp.*"], []),
+        (["head.*", "head.mlp.0.*"], [name for name in names if name.startswith("head.")]),
+        (["head.mlp.[02].weight", "proprioception.????"], []),
     ):
-        seen = submission.observe("frozen_by", patterns=patterns, seed=rng.seed())
-        expect(seen["frozen"], f"the list of parameters that {patterns} froze").equals(
-            [name for name in names if wanted(name)]
-        )
+        seen = submission.observe("frozen_by", patterns=patterns, already=already)
+        asked = ", ".join(patterns)
+        expect(seen["raised"] or "no error", f"how freeze ended for {asked}").equals("no error")
+        expect(seen["kept"], f"whether all values and the mode are the same after freezing {asked}").is_true()
+        matched = {name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)}
+        for found, wanted, less, more in (
+            (set(seen["frozen"]), matched | set(already), "left trainable", "froze in addition"),
+            (set(seen["returned"]), matched, "did not return", "returned in addition"),
+        ):
+            expect(listed(wanted - found), f"what freeze {less} for {asked}").equals(NOTHING)
+            expect(listed(found - wanted), f"what freeze {more} for {asked}").equals(NOTHING)
+
+
+@check(
+    kind="behaviour",
+    title="Frozen weights are bit-identical after training",
+    property="After a few steps of training every frozen weight must have exactly the same bits, and every other parameter must have moved as the reference's.",
+    instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK112'])",
+)
+def test_frozen_weights_are_bit_equal(submission: Submission, rng: Rng) -> None:
+    batch, seed = random_batch(rng, rng.integer(3, 7)), rng.seed()
+    # All errors have the same sign, so the gradient has a norm of 1.3 or more, and is clipped.
+    batch["action"] = torch.tensor([0.3, 0.3, 3.0]).expand_as(batch["action"]).clone()
+    seen = submission.observe("training", batch=batch, seed=seed, steps=STEPS)
+    before, after = seen["before"], seen["after"]
+    drifted = {name for name in before if name.startswith(STAYS) and not torch.equal(before[name], after[name])}
+    expect(listed(drifted), f"what {STEPS} steps changed and must be frozen").equals(NOTHING)
+    reached = {name for name in seen["gradients"] if name.startswith(STAYS)}
+    expect(listed(reached), "what is frozen and has a gradient").equals(NOTHING)
+    expect(seen["modes"], "whether the policy trains in training mode").equals([True])
+    reference, losses = trained(batch, seed)
+    expect(seen["losses"], "the losses before each step").close_to(losses, rtol=TOLERANCE)
+    learns = [name for name in names_of_all() if not name.startswith(STAYS)]
+    idle = {name for name in learns if name not in seen["gradients"]}
+    expect(listed(idle), "what must train and has no gradient").equals(NOTHING)
+    start = dict(Policy.from_base(seed=seed).named_parameters())
+    other = {name for name in learns if not torch.equal(before[name], start[name])}
+    expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals(NOTHING)
+    own = dict(reference.named_parameters())
+    clipped = {name for name in learns if not close(seen["gradients"][name], own[name].grad)}
+    expect(listed(clipped), "what has another gradient after clipping").equals(NOTHING)
+    moved = {name for name in learns if not close(after[name] - before[name], own[name] - start[name], rtol=0.05)}
+    expect(listed(moved), f"what moved otherwise in {STEPS} steps of AdamW").equals(NOTHING)
 
 
 @check(
     kind="invariant",
-    title="Only the trainable parameters get a gradient",
-    property="Every trainable weight must get a gradient, and every frozen parameter none at all.",
-    instrument="debugkit.gradient_table(policy, batch)",
+    title="The optimizer holds what trains",
+    property="Matrices must be in a group with weight decay, vectors in one without, frozen parameters in none, and the log must say how much trains.",
+    instrument="python -c 'from policy import *; print(describe(build_policy(0)))'",
 )
-def test_only_the_rest_gets_a_gradient(submission: Submission, rng: Rng) -> None:
-    norms = submission.observe("training", batch=random_batch(rng, 4), seed=rng.seed(), steps=1)["norms"]
-    reached = sorted(name for name, norm in norms.items() if norm >= 0 and name.startswith(STAYS))
-    expect(len(reached), "the number of frozen parameters with a gradient").equals(0)
-    expect(
-        [norm for name, norm in norms.items() if not name.startswith(STAYS) and name.endswith("weight")],
-        "the gradient norm of each weight that trains",
-    ).above(1e-8)
+def test_groups_hold_what_trains(submission: Submission, rng: Rng) -> None:
+    policy = Policy()
+    sizes = {name: value.numel() for name, value in policy.named_parameters()}
+    frozen = [name for name in list(sizes)[1:-1] if bool(rng.boolean(1))]
+    seen = submission.observe("grouped", frozen=frozen)
+    trains = {name: value for name, value in policy.named_parameters() if name not in frozen}
+    decay = {name: value for names, value in zip(seen["names"], seen["decay"], strict=True) for name in names}
+    twice = {name for name in decay if sum(names.count(name) for names in seen["names"]) > 1}
+    expect(listed(twice), "what the groups hold twice").equals(NOTHING)
+    expect(listed(trains.keys() - decay.keys()), "what trains and is in no group").equals(NOTHING)
+    expect(listed(decay.keys() - trains.keys()), "what is frozen and in a group").equals(NOTHING)
+    other = {name for name, value in trains.items() if decay[name] != (WEIGHT_DECAY if value.ndim >= 2 else 0.0)}
+    expect(listed(other), "what has another weight decay").equals(NOTHING)
+    count, total = sum(sizes[name] for name in trains), sum(sizes.values())
+    expect(", ".join(seen["change the mode"]) or NOTHING, "what changes the policy's mode").equals(NOTHING)
+    for said in (f"{count:,} of {total:,}", f"{count / total:.0%}"):
+        expect(seen["log"], "the line for the log").contains(said)
 
 
 @check(
@@ -127,6 +179,8 @@ def test_learns_on_the_cached_features(submission: Submission, rng: Rng, seed: i
     expect(seen["losses"][-1] / seen["losses"][0], "the share of the first loss that is left").below(OVERFIT_BAR)
 
 
+ALONE = "alone"
+ENDED = "how freeze ended for a pattern without a match {}"
 SET = "test_trainable_set_is_exact/trainable"
 TRAINING = "test_frozen_weights_are_bit_equal/training"
 
@@ -136,7 +190,8 @@ TRAINING = "test_frozen_weights_are_bit_equal/training"
     says="The tower does not move because its learning rate is zero, but it still requires a gradient: backward computes it, clipping counts it, and other training code will move the tower.",
 )
 def recognise_learning_rate_zero(evidence: Mapping[str, Any]) -> bool:
-    return _tower_trains(evidence) and _tower_stands_still(evidence) and _tower_gradient(evidence) > 0
+    zero = tower_trains(evidence) and tower_rates(evidence) == {0.0}
+    return zero and tower_stands_still(evidence) and tower_gradient(evidence) > 0
 
 
 @wrong_fix(
@@ -144,7 +199,8 @@ def recognise_learning_rate_zero(evidence: Mapping[str, Any]) -> bool:
     says="The tower gets no gradient, but it is not frozen: it requires one and is in the optimizer, and DistributedDataParallel will wait for a gradient that never arrives.",
 )
 def recognise_detached(evidence: Mapping[str, Any]) -> bool:
-    return _tower_trains(evidence) and _tower_stands_still(evidence) and _tower_gradient(evidence) < 0
+    held = tower_trains(evidence) and tower_rates(evidence) == {LEARNING_RATE}
+    return held and tower_stands_still(evidence) and tower_gradient(evidence) < 0
 
 
 @wrong_fix(
@@ -152,7 +208,7 @@ def recognise_detached(evidence: Mapping[str, Any]) -> bool:
     says="The tower's gradients are zero, and a zero is not None: AdamW still decays every weight that has a gradient. The tower shrinks a little with every step.",
 )
 def recognise_zeroed(evidence: Mapping[str, Any]) -> bool:
-    return _tower_trains(evidence) and not _tower_stands_still(evidence) and _tower_gradient(evidence) == 0
+    return tower_trains(evidence) and not tower_stands_still(evidence) and tower_gradient(evidence) == 0
 
 
 @wrong_fix(
@@ -160,10 +216,9 @@ def recognise_zeroed(evidence: Mapping[str, Any]) -> bool:
     says="Everything that must be frozen is frozen, but so is nearly everything that must learn: this pattern matches too much.",
 )
 def recognise_freeze_everything(evidence: Mapping[str, Any]) -> bool:
-    required = evidence[SET]
-    return not _tower_trains(evidence) and any(
-        not trains for name, trains in required.items() if not name.startswith(STAYS)
-    )
+    learns = [trains for name, trains in evidence[SET].items() if not name.startswith(STAYS)]
+    works = evidence["test_patterns_freeze_what_they_name"]["outcome"] == "passed"
+    return works and not tower_trains(evidence) and sum(learns) < len(learns) / 2
 
 
 @wrong_fix(
@@ -171,19 +226,65 @@ def recognise_freeze_everything(evidence: Mapping[str, Any]) -> bool:
     says="The tower is frozen again, until the next rename: a pattern that matches nothing still raises no error as long as another one matches something.",
 )
 def recognise_corrected_only(evidence: Mapping[str, Any]) -> bool:
-    seen = evidence["test_pattern_without_a_match_raises/frozen_by"]
-    return not _tower_trains(evidence) and _tower_stands_still(evidence) and seen["raised"] is None
+    ended = {name: value for name, value in evidence.items() if "/how freeze ended for a pattern without" in name}
+    alone = ended.pop(f"test_pattern_without_a_match_raises/{ENDED.format(ALONE)}")
+    return not tower_trains(evidence) and alone == "ValueError" and set(ended.values()) == {"no error"}
 
 
-def _tower_trains(evidence: Mapping[str, Any]) -> bool:
-    return any(trains for name, trains in evidence[SET].items() if name.startswith("vision."))
+def tower_trains(evidence: Mapping[str, Any]) -> bool:
+    """Whether all of the tower requires a gradient."""
+    return all(trains for name, trains in evidence[SET].items() if name.startswith("vision."))
 
 
-def _tower_stands_still(evidence: Mapping[str, Any]) -> bool:
+def tower_rates(evidence: Mapping[str, Any]) -> set[float]:
+    """The learning rates of the tower's parameters that the optimizer holds."""
+    return {rate for name, rate in evidence[TRAINING]["rates"].items() if name.startswith("vision.")}
+
+
+def tower_stands_still(evidence: Mapping[str, Any]) -> bool:
+    """Whether training left the tower's bits alone."""
     before, after = evidence[TRAINING]["before"], evidence[TRAINING]["after"]
     return all(torch.equal(before[name], after[name]) for name in before if name.startswith("vision."))
 
 
-def _tower_gradient(evidence: Mapping[str, Any]) -> float:
+def tower_gradient(evidence: Mapping[str, Any]) -> float:
     """The largest gradient norm in the tower; -1 if none of its parameters has a gradient."""
-    return max(norm for name, norm in evidence[TRAINING]["norms"].items() if name.startswith("vision."))
+    gradients = evidence[TRAINING]["gradients"].items()
+    return max((float(value.norm()) for name, value in gradients if name.startswith("vision.")), default=-1.0)
+
+
+def names_of_all() -> list[str]:
+    """The names of the policy's parameters."""
+    return [name for name, _ in Policy().named_parameters()]
+
+
+def trained(batch: Mapping[str, Tensor], seed: int) -> tuple[Policy, Tensor]:
+    """The healthy policy after the steps, with the gradients of the last one, and the losses."""
+    policy = Policy.from_base(seed=seed).train()
+    for name, value in policy.named_parameters():
+        value.requires_grad_(not name.startswith(STAYS))
+    own = [value for value in policy.parameters() if value.requires_grad]
+    groups = [
+        {"params": [value for value in own if value.ndim >= 2], "weight_decay": WEIGHT_DECAY},
+        {"params": [value for value in own if value.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer, losses = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.95)), []
+    for _ in range(STEPS):
+        loss = policy(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(own, MAX_GRADIENT_NORM)
+        optimizer.step()
+        losses.append(loss.detach())
+    return policy, torch.stack(losses)
+
+
+def close(found: Tensor, wanted: Tensor, rtol: float = TOLERANCE) -> bool:
+    """Equal up to rounding, relative to the size of `wanted`."""
+    return bool((found - wanted).norm() <= rtol * wanted.norm() + 1e-7)
+
+
+def listed(names: set[str]) -> str:
+    """The first name in order and how many more there are, or "nothing"."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return min(names, default=NOTHING) + more

@@ -8,7 +8,8 @@
     head                            yes, from scratch
 
 Notable choices
-- The frozen parameters are named by shell-style patterns, `FROZEN`, so that a configuration file can hold them.
+- The frozen parameters are named by shell-style patterns, `FROZEN`, so that a configuration file can hold them. A
+  pattern without a match is a mistake in that file: it ends in a ValueError that quotes the pattern.
 - A frozen parameter has `requires_grad=False`. Autograd then computes no gradient for it (`.grad` stays None), and an
   optimizer skips a parameter without a gradient, weight decay and momentum included.
 - Freeze first, then build the optimizer: it gets only the trainable parameters.
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 from labs.vla.policy import Policy
 
 FROZEN = ("vision.vision_model.*", "language_model.embed_tokens.*")
-"""Patterns of the parameters that keep their pretrained values: the whole vision tower, and the token embeddings."""
+"""Patterns of the parameters that keep their pretrained values."""
 
 LEARNING_RATE = 1e-3
 WEIGHT_DECAY = 0.01
@@ -37,7 +38,7 @@ MAX_GRADIENT_NORM = 1.0
 def freeze(policy: nn.Module, patterns: Iterable[str]) -> list[str]:
     """Freeze every parameter that one of the shell-style `patterns` matches, and return their names.
 
-    Nothing else is changed. Raises ValueError for a pattern that matches no parameter, since it must be a mistake.
+    Nothing else is changed; what is frozen already stays frozen. Raises ValueError.
     """
     parameters = dict(policy.named_parameters())
     frozen: list[str] = []
@@ -72,7 +73,7 @@ def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
 
 
 def train_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Mapping[str, Tensor]) -> float:
-    """One update on a batch of demonstrations; returns the loss before it."""
+    """One update on a batch of demonstrations, in training mode; returns the loss before it."""
     policy.train()
     optimizer.zero_grad()
     loss = policy(**batch).loss

@@ -21,35 +21,70 @@ def trainable(learner: Any) -> dict[str, bool]:
 
 
 def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> dict[str, Any]:
-    """`steps` of the learner's own training on one batch: every parameter before and after, and the gradient norms.
+    """`steps` of the learner's own training on one batch: losses, every parameter before and after, and gradients.
 
-    `norms` are those of the last step, -1 for a parameter without a gradient.
+    `gradients` are those of the last step, of the parameters that have one; `rates` are the optimizer's learning rates
+    of the parameters that it holds.
     """
     policy = learner.policy.build_policy(seed)
     optimizer = learner.policy.build_optimizer(policy)
-    before = _values(policy)
-    losses = [learner.policy.train_step(policy, optimizer, batch) for _ in range(steps)]
+    rates = {id(value): group["lr"] for group in optimizer.param_groups for value in group["params"]}
+    before, modes, losses = _values(policy), set(), []
+    policy.head.register_forward_hook(lambda *_: modes.add(policy.training))
+    for _ in range(steps):
+        policy.eval()
+        losses.append(learner.policy.train_step(policy, optimizer, batch))
+    own = dict(policy.named_parameters())
     return {
         "before": before,
         "after": _values(policy),
         "losses": torch.tensor(losses),
-        "norms": {
-            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
-            for name, parameter in policy.named_parameters()
-        },
+        "gradients": {name: value.grad for name, value in own.items() if value.grad is not None},
+        "rates": {name: rates[id(value)] for name, value in own.items() if id(value) in rates},
+        "modes": sorted(modes),
     }
 
 
-def frozen_by(learner: Any, patterns: list[str], seed: int) -> dict[str, Any]:
-    """What `freeze` does to a fully trainable policy: what it raised, if anything, and what is frozen afterwards."""
-    policy = learner.policy.Policy.from_base(seed=seed)
-    raised, message = None, ""
+def frozen_by(learner: Any, patterns: list[str], already: list[str]) -> dict[str, Any]:
+    """What `freeze` does to a policy of which the parameters `already` are frozen, given an iterator of patterns.
+
+    What it raised, if anything, the names that it returned, the parameters that are frozen afterwards, and whether
+    anything else is different.
+    """
+    policy = learner.policy.Policy.from_base().train(len(patterns) > 1)
+    before, mode = _values(policy), policy.training
+    for name in already:
+        policy.get_parameter(name).requires_grad_(False)
+    raised, message, returned = None, "", []
     try:
-        learner.policy.freeze(policy, patterns)
+        returned = list(learner.policy.freeze(policy, iter(patterns)))
     except Exception as error:  # the check decides whether it is the expected one
         raised, message = type(error).__name__, str(error)
     frozen = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
-    return {"raised": raised, "message": message, "frozen": frozen}
+    same = all(torch.equal(before[name], value) for name, value in _values(policy).items())
+    modes = {module.training for module in policy.modules()}
+    kept = same and modes == {mode}
+    return {"raised": raised, "message": message, "returned": returned, "frozen": frozen, "kept": kept}
+
+
+def grouped(learner: Any, frozen: list[str]) -> dict[str, Any]:
+    """The names in each group and its weight decay, and the log, where the parameters `frozen` are frozen.
+
+    Also which of the functions changes the mode of a policy in training or in evaluation.
+    """
+    policy = learner.policy.Policy.from_base()
+    names = {id(value): name for name, value in policy.named_parameters()}
+    for name in frozen:
+        policy.get_parameter(name).requires_grad_(False)
+    groups = learner.policy.parameter_groups(policy)
+    return {
+        "names": [[names[id(value)] for value in group["params"]] for group in groups],
+        "decay": [float(group.get("weight_decay", 0.01)) for group in groups],
+        "log": learner.policy.describe(policy),
+        "change the mode": [
+            name for name in ("parameter_groups", "build_optimizer", "describe") if _sets_mode(learner, name)
+        ],
+    }
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -104,6 +139,16 @@ def symptom(learner: Any) -> None:
         print(f"  {part:<17} {len(changed & names):2d} of {len(names):2d}   should stay the same")
     rest = {name for name in before if not name.startswith(tuple(stay.values()))}
     print(f"  {'the rest':<17} {len(changed & rest):2d} of {len(rest):2d}   should learn")
+
+
+def _sets_mode(learner: Any, name: str) -> bool:
+    policy = learner.policy.Policy.from_base()
+    changed = []
+    for mode in (True, False):
+        policy.train(mode)
+        getattr(learner.policy, name)(policy)
+        changed.append(policy.training != mode)
+    return any(changed)
 
 
 def _features(policy: Any, images: Tensor) -> Tensor:

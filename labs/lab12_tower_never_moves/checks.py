@@ -1,16 +1,17 @@
 """What must hold for a policy whose patches are standardised. Runs in the grader's process; never sees the learner's code.
 
-The reference starts from the patches that the learner's own vision tower returned. From them it computes the running statistics and the
-projector's expected input independently.
+The reference is the healthy policy with an independent standardising layer. Both get the same patches or the same random parameters, so
+each output, statistic and gradient has one correct value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
@@ -18,70 +19,127 @@ from labs.invariants import (
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
     expect_success_rate,
-    random_batch,
+    padded_batch,
 )
+from labs.vla.policy import Policy
 
 MOMENTUM = 0.1
 SMALLEST_STD = 1e-3
+CHANNELS = 64
+HARDLY_VARIES = 7
+"""The channel whose patches are nearly constant in the steps that are measured."""
+TOLERANCE = 5e-3
+"""Of the reference's size. Rounding alone gives 2e-4 in the channel that hardly varies, and 1e-5 elsewhere."""
 EPISODES = 50
 SUCCESS_BAR = 0.8
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A batch of patches that goes through the policy."""
+
+    frames: int
+    training: bool = True
+    backward: bool = True
+    patches: int = 16
+
+    def __str__(self) -> str:
+        frames = "1 frame" if self.frames == 1 else f"{self.frames} frames"
+        return f"{frames}, {'training' if self.training else 'evaluation'} mode{'' if self.backward else ', no_grad'}"
+
+
+FROM_SCRATCH = (
+    Step(3),
+    Step(5),
+    Step(1),
+    Step(2, training=False),
+    Step(4, backward=False),
+    Step(4, training=False, backward=False),
+    Step(2, patches=9),
+)
+UNTRAINED = (Step(2, training=False), Step(3, training=False, backward=False), Step(3))
+RESUMED = (Step(4), Step(1, training=False))
+LIVES = {"from scratch": FROM_SCRATCH, "untrained": UNTRAINED, "resumed": RESUMED}
 
 
 @check(
     kind="behaviour",
     title="The projector's input is what the docstring says",
-    property="The projector must receive patches standardised with the running statistics, in training and in evaluation.",
+    property="The projector must receive patches standardised with the running statistics, in training and in evaluation, also after a checkpoint was loaded.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_patches_are_standardised(submission: Submission, rng: Rng) -> None:
-    sizes = (rng.integer(2, 5), rng.integer(5, 9))
-    for size in sizes:
-        images, last = rng.normal(3, size, 3, 64, 64), rng.normal(size, 3, 64, 64)
-        seen = submission.observe("patches_through_training", images=images, last=last, seed=rng.seed())
-        expect(explain(seen), "what reached the projector")
-        wanted, mean, std = running_standardise(seen["patches"])
-        expect(seen["standardised"], "what reached the projector in training").close_to(wanted, rtol=1e-3, atol=1e-4)
-        expect(seen["standardised_last"], "what reached the projector in evaluation").close_to(
-            (seen["patches_last"] - mean) / std, rtol=1e-3, atol=1e-4
-        )
-    hardly_varies = rng.normal(sizes[0], 16, 64)
-    hardly_varies[..., 7] = 0.5 + rng.normal(sizes[0], 16, std=1e-5)
-    given = submission.observe("standardised_by_itself", patches=hardly_varies)
-    wanted, _, _ = running_standardise(hardly_varies[None])
-    expect(given, "the output for a channel that hardly varies").close_to(wanted[0], rtol=1e-2, atol=1e-3)
+    everything = []
+    for life, steps in LIVES.items():
+        before, inputs = statistics(rng) if life == "resumed" else None, inputs_of(steps, rng)
+        seen = submission.observe("standardised", steps=inputs, before=before)
+        wanted = reference_steps(inputs, before)
+        for number, (step, one, right, given) in enumerate(zip(steps, seen, wanted, inputs, strict=True), start=1):
+            said = f"step {number} {life}: {step}"
+            expect(explain(one["given"], given["patches"], right), f"what the projector reads ({said})")
+            everything.append((said, one, right, given))
+    for said, one, right, given in everything:
+        read = explain(one["given"], given["patches"], right)
+        if read != OTHER:
+            expect(read, f"what the projector reads ({said})").equals(CORRECT)
+        expect_equal(one["given"], right["given"], f"the projector's input ({said})")
+        count = one["statistics"]["batches_seen"]
+        expect(int(count), f"the number of batches seen ({said})").equals(int(right["statistics"]["batches_seen"]))
+        for name in ("mean", "std"):
+            expect(one["statistics"][name], f"the running {name} ({said})").close_to(
+                right["statistics"][name], rtol=1e-3, atol=1e-5
+            )
 
 
 @check(
     kind="behaviour",
-    title="The gradient reaches every layer of the vision tower",
-    property="After one backward pass every parameter of the vision tower must have a gradient, and that of every weight must not be zero.",
+    title="The gradient goes through the standardising",
+    property="The gradient at the tower's patches must be that at the projector's input, divided by the running standard deviation: that is the derivative of standardising.",
     instrument="debugkit.find_graph_cut(policy, batch)",
 )
-def test_gradient_reaches_the_tower(submission: Submission, rng: Rng) -> None:
-    seen = submission.observe("gradients", batch=random_batch(rng, rng.integer(2, 7)), seed=rng.seed())
-    vision = {name: norm for name, norm in seen["norms"].items() if name.startswith("vision.")}
-    expect(len(vision), "the number of parameters in the vision tower").at_least(15)
-    without = sorted(name for name, norm in vision.items() if norm < 0)
-    expect(len(without), "the number of vision parameters without a gradient").equals(0)
-    # A key's bias moves every score of a row alike, which softmax ignores: its gradient is zero in any correct policy.
-    weights = [norm for name, norm in vision.items() if name.endswith("weight")]
-    expect(weights, "the gradient norm of each weight in the vision tower").above(1e-8)
+def test_gradient_has_its_true_size(submission: Submission, rng: Rng) -> None:
+    for life, steps in LIVES.items():
+        before, inputs = statistics(rng) if life == "resumed" else None, inputs_of(steps, rng)
+        seen = submission.observe("standardised", steps=inputs, before=before)
+        for number, (step, one, right) in enumerate(
+            zip(steps, seen, reference_steps(inputs, before), strict=True), start=1
+        ):
+            if step.backward:
+                said = f"step {number} {life}: {step}"
+                expect(one["gradient"] is not None, f"whether the tower's patches got a gradient ({said})").is_true()
+                expect_equal(one["gradient"], right["gradient"], f"the gradient of the tower's patches ({said})")
 
 
 @check(
     kind="behaviour",
-    title="The tower gets the gradient of the action loss, at its true size",
-    property="The gradient at the tower's output must be that at the projector's input, divided by the running standard deviation: that is the derivative of standardising.",
+    title="Every parameter gets the gradient of the action loss",
+    property="With the same parameters and statistics, the loss, the chunk and the gradient of every parameter must be the reference's, in training and in evaluation.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
-def test_gradient_has_its_true_size(submission: Submission, rng: Rng) -> None:
-    seen = submission.observe("gradients", batch=random_batch(rng, rng.integer(3, 7)), seed=rng.seed())
-    expect(seen["reaches_projector"], "the projector's input requires a gradient,").is_true()
-    expect(seen["at_projector"] is not None, "the projector's input got a gradient,").is_true()
-    expect(seen["at_tower"] is not None, "the tower's output got a gradient,").is_true()
-    wanted = seen["at_projector"] / seen["std"].clamp(min=SMALLEST_STD)
-    scale = float(wanted.abs().max())
-    expect(seen["at_tower"] / scale, "the gradient of the patches").close_to(wanted / scale, rtol=1e-3, atol=1e-4)
+def test_gradient_reaches_the_tower(submission: Submission, rng: Rng) -> None:
+    submission.observe("gradients", batch=padded_batch(rng, 4), seed=rng.seed())
+    for frames, training in ((4, True), (1, True), (3, False)):
+        said = f"{'1 frame' if frames == 1 else f'{frames} frames'}, {'training' if training else 'evaluation'} mode"
+        reference, batch = Reference.from_base(seed=rng.seed()), padded_batch(rng, frames)
+        reference.standardise.load_state_dict(statistics(rng))
+        given = {"parameters": dict(reference.state_dict()), "batch": batch, "training": training}
+        seen = submission.observe("computed", **given)
+        loss = reference.train(training)(**batch).loss
+        loss.backward()
+        wanted = {name: value.grad for name, value in reference.named_parameters() if value.grad is not None}
+        without = {name.split(".")[0] for name in wanted.keys() - seen["gradients"].keys()}
+        expect(listed(without), f"which part has parameters without a gradient ({said})").equals(NOTHING)
+        expect(seen["loss"], f"the loss ({said})").close_to(loss.detach(), rtol=TOLERANCE)
+        expect_equal(seen["chunk"], reference.eval().predict(batch), f"the chunk ({said})")
+        total = float(torch.stack([gradient.norm() for gradient in wanted.values()]).norm())
+        other = {
+            name
+            for name, gradient in wanted.items()
+            if not float((seen["gradients"][name] - gradient).norm())
+            <= TOLERANCE * float(gradient.norm()) + 1e-5 * total
+        }
+        expect(listed(other), f"what has another gradient than the action loss gives ({said})").equals(NOTHING)
 
 
 @check(
@@ -106,17 +164,26 @@ def test_frames_are_independent(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The same parameters are trained as before",
-    property="Every parameter of the policy must require a gradient, and the policy must have the same parts as before.",
-    instrument="debugkit.check(policy, batch, select=['DK113'])",
+    title="The policy is built as before",
+    property="Every parameter must train. `build_policy` must give the base with its patch embedding, and an encoder and a head drawn from the seed; the checkpoint must hold the statistics.",
+    instrument="python -c 'from policy import *; print(build_policy(0).state_dict().keys())'",
 )
-def test_trainable_parameters_are_the_same(submission: Submission) -> None:
-    required = submission.observe("trainable")
-    expect(sorted(name for name, requires in required.items() if not requires), "the list of frozen parameters").equals(
-        []
+def test_policy_is_built_as_before(submission: Submission, rng: Rng) -> None:
+    required, seed = submission.observe("trainable"), rng.seed()
+    expect(listed({name for name, trains in required.items() if not trains}), "what is frozen").equals(NOTHING)
+    expect(sorted({name.partition(".")[0] for name in required}), "the list of trained parts").equals(PARTS)
+    one, again, another = (submission.observe("built", seed=number) for number in (seed, seed, seed + 1))
+    expect(listed(Reference().state_dict().keys() ^ one.keys()), "what a checkpoint lacks or has too many").equals(
+        NOTHING
     )
-    parts = {name.partition(".")[0] for name in required}
-    expect(sorted(parts), "the list of trained parts").equals(PARTS)
+    changed = {name for name in one if not torch.equal(one[name], again[name])}
+    expect(listed(changed), "what differs between two policies of one seed").equals(NOTHING)
+    drawn = {name for name in one if name.startswith(("vision.encoder.", "head."))}
+    base, matrices = Policy.from_base().state_dict(), {name for name in drawn if one[name].dim() > 1}
+    same = {name for name in matrices if torch.equal(one[name], another[name]) or torch.equal(one[name], base[name])}
+    expect(listed(same), "what is not drawn from the seed").equals(NOTHING)
+    kept = {name for name in base.keys() - drawn if not torch.equal(one[name], base[name])}
+    expect(listed(kept), "what differs from the pretrained base").equals(NOTHING)
 
 
 @check(
@@ -131,8 +198,8 @@ def test_robot_finds_the_block(submission: Submission, seed: int) -> None:
     expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
-GRADIENT = "test_gradient_has_its_true_size/gradients"
-PATCHES = "test_patches_are_standardised/what reached the projector"
+GRADIENT = "test_gradient_reaches_the_tower/gradients"
+CORRECT, OTHER = "standardised patches", "something else"
 
 
 @wrong_fix(
@@ -141,10 +208,9 @@ PATCHES = "test_patches_are_standardised/what reached the projector"
 )
 def recognise_leaf(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[GRADIENT]
+    of_base = {name.partition(".")[0] for name in seen["norms"]} == set(PARTS)
     return (
-        seen["reaches_projector"]
-        and seen["at_tower"] is None
-        and all(norm < 0 for name, norm in seen["norms"].items() if name.startswith("vision."))
+        seen["reaches_projector"] and seen["at_tower"] is None and of_base and read_by_projector(evidence) == {CORRECT}
     )
 
 
@@ -163,9 +229,8 @@ def recognise_second_loss(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_straight_through(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[GRADIENT]
-    return evidence[PATCHES] == "standardised patches" and torch.allclose(
-        seen["at_tower"], seen["at_projector"], rtol=1e-3, atol=1e-9
-    )
+    unchanged = relative_error(seen["at_tower"], seen["at_projector"]) < TOLERANCE
+    return unchanged and read_by_projector(evidence) == {CORRECT}
 
 
 @wrong_fix(
@@ -173,7 +238,7 @@ def recognise_straight_through(evidence: Mapping[str, Any]) -> bool:
     says="The gradient reaches the tower only because the projector now reads the raw patches. This policy must standardise them.",
 )
 def recognise_no_standardising(evidence: Mapping[str, Any]) -> bool:
-    return evidence[PATCHES] == "the raw patches"
+    return read_by_projector(evidence) == {"the raw patches"}
 
 
 @wrong_fix(
@@ -181,31 +246,114 @@ def recognise_no_standardising(evidence: Mapping[str, Any]) -> bool:
     says="The patches are standardised with the statistics of their own batch, not with the running statistics: the features of a frame would depend on the rest of its batch.",
 )
 def recognise_batch_statistics(evidence: Mapping[str, Any]) -> bool:
-    return evidence[PATCHES] == "patches standardised by their own batch"
+    return read_by_projector(evidence) == {"patches standardised by their own batch"}
 
 
-def running_standardise(patches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference: the patches (N, B, P, V) of N training batches, standardised; the statistics (V,) after the last."""
-    mean, std, out = torch.zeros(()), torch.ones(()), []
-    for index, batch in enumerate(patches.double()):
-        rows = batch.flatten(0, 1)
-        share = 1.0 if index == 0 else MOMENTUM
-        mean = mean + share * (rows.mean(dim=0) - mean)
-        std = std + share * (rows.std(dim=0) - std)
-        out.append((batch - mean) / std.clamp(min=SMALLEST_STD))
-    return torch.stack(out).float(), mean.float(), std.clamp(min=SMALLEST_STD).float()
+def read_by_projector(evidence: Mapping[str, Any]) -> set[str]:
+    """What reached the projector in training, from the second batch on."""
+    return {
+        evidence[f"test_patches_are_standardised/what the projector reads (step {number} from scratch: {step})"]
+        for number, step in enumerate(FROM_SCRATCH, start=1)
+        if step.training and number > 1
+    }
 
 
-def explain(seen: Mapping[str, Tensor]) -> str:
+class Standardise(nn.Module):
+    """The docstring's layer: the batch first moves the statistics in training, and is then standardised with them."""
+
+    mean: Tensor
+    std: Tensor
+    batches_seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(CHANNELS))
+        self.register_buffer("std", torch.ones(CHANNELS))
+        self.register_buffer("batches_seen", torch.zeros((), dtype=torch.long))
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Standardised patches of the same shape."""
+        if self.training:
+            rows = patches.detach().flatten(0, 1)
+            share = MOMENTUM if int(self.batches_seen) else 1.0
+            self.mean = self.mean + share * (rows.mean(dim=0) - self.mean)
+            self.std = self.std + share * (rows.std(dim=0) - self.std)
+            self.batches_seen = self.batches_seen + 1
+        return (patches - self.mean) / self.std.clamp(min=SMALLEST_STD)
+
+
+class Reference(Policy):
+    """The healthy policy with the reference's layer."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.standardise = Standardise()
+
+    def embed_images(self, pixel_values: Tensor) -> Tensor:
+        """Image patches as inputs of the language model, standardised before the projector."""
+        return self.projector(self.standardise(self.vision(pixel_values=pixel_values).last_hidden_state))
+
+
+def statistics(rng: Rng) -> dict[str, Tensor]:
+    """What a checkpoint holds after some batches."""
+    std = rng.uniform(CHANNELS, low=0.5, high=3.0)
+    std[HARDLY_VARIES] = SMALLEST_STD / 10
+    return {"mean": rng.normal(CHANNELS), "std": std, "batches_seen": torch.tensor(rng.integer(1, 100))}
+
+
+def inputs_of(steps: tuple[Step, ...], rng: Rng) -> list[dict[str, Any]]:
+    """Random patches for each step, of another mean and spread in every channel and batch."""
+    inputs = []
+    for step in steps:
+        shape = (step.frames, step.patches, CHANNELS)
+        patches = rng.normal(CHANNELS) + rng.normal(*shape) * rng.uniform(CHANNELS, low=0.5, high=3.0)
+        patches[..., HARDLY_VARIES] = 0.5 + rng.normal(*shape[:2], std=SMALLEST_STD / 4)
+        upstream = rng.normal(*shape) if step.backward else None
+        inputs.append({"patches": patches, "training": step.training, "upstream": upstream})
+    return inputs
+
+
+def reference_steps(inputs: list[dict[str, Any]], before: dict[str, Tensor] | None) -> list[dict[str, Any]]:
+    """What the probe `standardised` should return."""
+    layer, found = Standardise(), []
+    if before is not None:
+        layer.load_state_dict(before)
+    for step in inputs:
+        given = layer.train(step["training"])(step["patches"])
+        upstream = step["upstream"]
+        gradient = None if upstream is None else upstream / layer.std.clamp(min=SMALLEST_STD)
+        found.append({"given": given, "gradient": gradient, "statistics": dict(layer.state_dict())})
+    return found
+
+
+def explain(given: Any, patches: Tensor, right: Mapping[str, Tensor]) -> str:
     """Which tensor the projector received, in words."""
-    patches, given = seen["patches"], seen["standardised"]
-    mean, std = patches.mean(dim=(1, 2), keepdim=True), patches.flatten(1, 2).std(dim=1)[:, None, None]
+    rows = patches.flatten(0, 1)
     candidates = {
-        "standardised patches": running_standardise(patches)[0],
+        CORRECT: right["given"],
         "the raw patches": patches,
-        "patches standardised by their own batch": (patches - mean) / std,
+        "patches standardised by their own batch": (patches - rows.mean(dim=0))
+        / rows.std(dim=0).clamp(min=SMALLEST_STD),
     }
     for name, value in candidates.items():
-        if given.shape == value.shape and torch.allclose(given, value, rtol=1e-3, atol=1e-4):
+        if isinstance(given, Tensor) and given.shape == value.shape and relative_error(given, value) < TOLERANCE:
             return name
-    return "something else"
+    return OTHER
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    """The difference relative to the size of `wanted`, in the channel (the last dimension) in which it is largest."""
+    rows = tuple(range(wanted.dim() - 1))
+    return float(((found - wanted).norm(dim=rows) / wanted.norm(dim=rows)).max())
+
+
+def expect_equal(found: Any, wanted: Tensor, what: str) -> None:
+    """Equal up to rounding, relative to the size of `wanted`."""
+    expect(found, what).has_shape(*wanted.shape)
+    expect(relative_error(found, wanted), f"the relative error of {what}").at_most(TOLERANCE)
+
+
+def listed(names: set[str]) -> str:
+    """The first name in order and how many more there are, or "nothing"."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return min(names, default=NOTHING) + more

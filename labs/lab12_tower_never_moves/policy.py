@@ -9,7 +9,8 @@ Notable choices
 - The robot got a new camera. The tower's patch embedding is kept, and the encoder above it is initialised at random
   (`build_policy`): it has everything to learn, so it must be trained with the rest.
 - Statistics run over batches with momentum 0.1, as in BatchNorm, and are buffers, so the checkpoint contains them. In
-  evaluation they do not change, so an episode does not depend on what the camera saw before.
+  evaluation they do not change, so an episode does not depend on what the camera saw before. They are constants for
+  autograd: no gradient goes through them.
 - Unlike in BatchNorm, training uses the running statistics too, so training and robot use the same transformation. The
   drawback is that early batches are off-scale; to limit that, the first batch sets the statistics directly.
 """

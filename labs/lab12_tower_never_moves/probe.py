@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.rollout import rollout
@@ -15,41 +16,45 @@ BATCH_SIZE = 64
 TRAINING_STEPS = 150
 
 
-def patches_through_training(learner: Any, images: Tensor, last: Tensor, seed: int) -> dict[str, Any]:
-    """The tower's patches and what reaches the projector, for each batch (N, B, 3, 64, 64) in training, `last` in eval.
+def standardised(
+    learner: Any, steps: list[dict[str, Any]], before: dict[str, Tensor] | None = None
+) -> list[dict[str, Any]]:
+    """What a policy makes of the patches (B, P, V) of each step, and its statistics after it.
 
-    `patches` and `standardised` are (N, B, P, V), `patches_last` and `standardised_last` (B, P, V).
+    A step has `patches`, `training`, and `upstream`, the gradient at the projector's input, or None for a step under
+    no_grad; `gradient` is then the one at the patches. `before` are statistics that a checkpoint sets first.
     """
-    policy = learner.policy.build_policy(seed)
-    with _Patches(policy) as seen, torch.no_grad():
-        policy.train()
-        for batch in images:
-            policy.embed_images(batch)
-        policy.eval()
-        policy.embed_images(last)
-    patches, standardised = torch.stack(seen.patches), torch.stack(seen.standardised)
-    return {
-        "patches": patches[:-1],
-        "standardised": standardised[:-1],
-        "patches_last": patches[-1],
-        "standardised_last": standardised[-1],
-    }
-
-
-def standardised_by_itself(learner: Any, patches: Tensor) -> Tensor:
-    """What reaches the projector when the tower of a fresh policy in training returns `patches`, (B, P, V)."""
     policy = learner.policy.build_policy(0)
-    policy.train()
-    outputs: list[Tensor] = []
-    handles = (
-        policy.vision.register_forward_hook(lambda _, __, out: _with_patches(out, patches)),
-        policy.projector.register_forward_pre_hook(lambda _, inputs: outputs.append(inputs[0].detach().clone())),
-    )
-    with torch.no_grad():
-        policy.embed_images(torch.zeros(len(patches), 3, 64, 64))
-    for handle in handles:
-        handle.remove()
-    return outputs[0]
+    if before is not None:
+        policy.standardise.load_state_dict(before, strict=False)
+    tower = policy.vision = _Tower()
+    policy.projector = nn.Identity()
+    found = []
+    for step in steps:
+        policy.train(step["training"])
+        tower.patches = step["patches"].clone().requires_grad_(step["upstream"] is not None)
+        with torch.set_grad_enabled(step["upstream"] is not None):
+            given = policy.embed_images(torch.zeros(len(tower.patches), 3, 64, 64))
+        if given.requires_grad and step["upstream"] is not None:
+            given.backward(step["upstream"])
+        own = {name: value.detach().clone() for name, value in policy.standardise.state_dict().items()}
+        found.append({"given": given.detach().clone(), "gradient": tower.patches.grad, "statistics": own})
+    return found
+
+
+def computed(learner: Any, parameters: dict[str, Tensor], batch: dict[str, Tensor], training: bool) -> dict[str, Any]:
+    """The loss, its gradients, and the chunk in evaluation mode, of a policy with these parameters and buffers."""
+    policy = learner.policy.build_policy(0)
+    policy.load_state_dict(parameters, strict=False)
+    loss = policy.train(training)(**batch).loss
+    loss.backward()
+    gradients = {name: value.grad for name, value in policy.named_parameters() if value.grad is not None}
+    return {"loss": loss, "gradients": gradients, "chunk": policy.eval().predict(batch)}
+
+
+def built(learner: Any, seed: int) -> dict[str, Tensor]:
+    """Every parameter and buffer of a fresh policy."""
+    return {name: value.detach().clone() for name, value in learner.policy.build_policy(seed).state_dict().items()}
 
 
 def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
@@ -68,7 +73,6 @@ def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, An
         "reaches_projector": standardised.requires_grad,
         "at_projector": standardised.grad,
         "at_tower": patches.grad,
-        "std": patches.detach().flatten(0, 1).std(dim=0),
     }
 
 
@@ -133,9 +137,13 @@ def _train(learner: Any, seed: int, on_step: Any = None) -> tuple[Any, dict[str,
     return policy, moved, losses
 
 
-def _with_patches(output: Any, patches: Tensor) -> Any:
-    output.last_hidden_state = patches
-    return output
+class _Tower(nn.Module):
+    """Stands in for the vision tower: gives the same patches for any image."""
+
+    patches: Tensor
+
+    def forward(self, pixel_values: Tensor) -> Any:
+        return SimpleNamespace(last_hidden_state=self.patches[: len(pixel_values)])
 
 
 class _Patches:

@@ -1,16 +1,18 @@
 """What must hold for an optimizer with groups. Runs in the grader's process and never sees the learner's code.
 
-The group of each parameter is defined here independently, by the names of the trained policy's parameters.
+The group of each parameter is defined here independently, by the names of the trained policy's parameters. The reference trains the
+healthy policy with these groups.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, random_batch
@@ -18,11 +20,20 @@ from labs.vla.policy import Policy
 
 BACKBONE, NEW = ("model.vision.", "model.language_model."), ("model.projector.", "model.proprioception.", "model.head.")
 BACKBONE_LEARNING_RATE, LEARNING_RATE, WEIGHT_DECAY = 5e-4, 1e-3, 0.01
+MAX_GRADIENT_NORM = 1.0
+STEPS = 3
+HEAD_SCALE = 30.0
+"""Makes the actions of a fresh head as large as a trained one's, and larger."""
+TOLERANCE = 1e-3
+"""Of the reference's size. Rounding alone gives 1e-6."""
+ROUNDING = 1e-6
+"""Of a gradient that is zero, such as that of a key's bias, AdamW sees the rounding, and moves by its sign."""
 OVERFIT_STEPS = 40
 OVERFIT_BAR = 0.3
 """Share of the first loss that may be left."""
 SMALLEST_MOVEMENT = 0.005
 """Of a part's size. Weight decay alone moves it by 0.0002 in these steps."""
+NOTHING = "nothing"
 
 
 @check(
@@ -32,16 +43,16 @@ SMALLEST_MOVEMENT = 0.005
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK101'])",
 )
 def test_each_parameter_is_in_one_group(submission: Submission, rng: Rng) -> None:
-    for frozen in ([], [rng.choice(NEW)], ["model.vision.embeddings."]):
+    for frozen in ([], ["model.vision.embeddings."], [rng.choice(NEW)]):
         groups = submission.observe("groups", frozen=frozen, seed=rng.seed())
-        if not frozen:
-            expect(groups, "groups")
         times = Counter(name for group in groups for name in group["names"])
-        wanted = [name for name in parameters() if not name.startswith(tuple(frozen))]
-        lost = [name for name in wanted if times[name] == 0]
-        expect(len(lost), f"the number of the {len(wanted)} trainable parameters in no group").equals(0)
-        expect(sorted(name for name in wanted if times[name] > 1), "the list of parameters held twice").equals([])
-        expect(sorted(set(times) - set(wanted)), "the list of tensors held that do not train").equals([])
+        wanted = {name for name in parameters() if not name.startswith(tuple(frozen))}
+        where = f" (with {frozen[0]}* frozen)" if frozen else ""
+        expect(listed({name for name in wanted if times[name] == 0}), f"what trains and is in no group{where}").equals(
+            NOTHING
+        )
+        expect(listed({name for name in wanted if times[name] > 1}), f"what is held twice{where}").equals(NOTHING)
+        expect(listed(set(times) - wanted), f"what is held and does not train{where}").equals(NOTHING)
 
 
 @check(
@@ -51,48 +62,83 @@ def test_each_parameter_is_in_one_group(submission: Submission, rng: Rng) -> Non
     instrument="python -c 'from policy import *; print(build_optimizer(build_policy(0)))'",
 )
 def test_each_parameter_has_its_settings(submission: Submission, rng: Rng) -> None:
+    for name in ("parameter_groups", "build_optimizer"):
+        changed = submission.observe("changes_the_mode", function=name)
+        expect(changed, f"whether {name} changes the policy's mode").is_false()
     groups = submission.observe("groups", frozen=[], seed=rng.seed())
-    held = {name: (group["lr"], group["weight_decay"]) for group in groups for name in group["names"]}
-    expect(len(held), "the number of parameters in the optimizer").equals(len(parameters()))
-    expect({name: rate for name, (rate, _) in held.items()}, "the learning rates").close_to(
-        {name: learning_rate(name) for name in held}, rtol=1e-9, atol=0.0
-    )
-    expect({name: decay for name, (_, decay) in held.items()}, "the weight decays").close_to(
-        {name: WEIGHT_DECAY if parameters()[name].ndim >= 2 else 0.0 for name in held}, rtol=1e-9, atol=0.0
-    )
+    held = {name: group for group in groups for name in group["names"] if name in parameters()}
+    for what, key, wanted in (("learning rate", "lr", learning_rate), ("weight decay", "weight_decay", weight_decay)):
+        other = {
+            f"{name} ({held[name][key]:g} instead of {wanted(name):g})"
+            for name in held
+            if held[name][key] != wanted(name)
+        }
+        expect(listed(other), f"what has another {what}").equals(NOTHING)
 
 
 @check(
     kind="behaviour",
-    title="The first step has the correct length",
-    property="In its first step AdamW moves each value by the learning rate, whatever the gradient's size. Every part must move by its own learning rate.",
+    title="Training moves every part as its group says",
+    property="Losses, clipped gradients and updates of a few steps must be those of AdamW with the table's groups, betas of 0.9 and 0.95, and gradients of at most norm 1.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
-def test_first_step_has_its_length(submission: Submission, rng: Rng) -> None:
-    seen = submission.observe("first_step", batch=random_batch(rng, rng.integer(3, 7)), seed=rng.seed())
-    before, after, gradient = seen["before"], seen["after"], seen["gradient"]
-    for part in (*BACKBONE, *NEW):
-        names = [name for name in before if name.startswith(part) and parameters()[name].ndim < 2]
-        steps = [(after[name] - before[name]).abs()[gradient[name].abs() > 1e-5] for name in names]
-        expect(len(names), f"the number of vectors in {part}*").above(0)
-        moved = torch.cat(steps)
-        expect(moved.numel(), f"the number of values in {part}* with a gradient").above(0)
-        expect(moved.median(), f"how far the first step moved the vectors of {part}*").close_to(
-            torch.tensor(learning_rate(part)), rtol=0.02, atol=0.0
-        )
+def test_training_moves_every_part(submission: Submission, rng: Rng) -> None:
+    batch, seed = random_batch(rng, rng.integer(3, 7)), rng.seed()
+    # All errors have the same sign, so the gradient has a norm of 1.3 or more, and is clipped.
+    batch["action"] = torch.tensor([0.3, 0.3, 3.0]).expand_as(batch["action"]).clone()
+    seen = submission.observe("training", batch=batch, seed=seed, steps=STEPS)
+    start = {f"model.{name}": value for name, value in Policy.from_base(seed=seed).named_parameters()}
+    expect(listed(start.keys() ^ seen["before"].keys()), "what the policy lacks or has too many").equals(NOTHING)
+    other = {name for name, value in start.items() if not torch.equal(seen["before"][name], value)}
+    expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals(NOTHING)
+    still = {name for name, value in start.items() if torch.equal(seen["after"][name], value)}
+    expect(listed(still), f"what {STEPS} steps did not move").equals(NOTHING)
+    expect(seen["modes"], "whether the policy trains in training mode").equals([True])
+    trained, losses = reference(batch, seed)
+    expect(seen["losses"], "the losses before each step").close_to(losses, rtol=TOLERANCE)
+    clipped = {name for name, value in trained.items() if not close(seen["gradients"][name], value.grad)}
+    expect(listed(clipped), "what has another gradient after clipping").equals(NOTHING)
+    moved = {
+        name
+        for name, value in trained.items()
+        if value.grad.norm() > ROUNDING and not close(seen["after"][name] - start[name], value - start[name], rtol=0.05)
+    }
+    expect(listed(moved), f"what moved otherwise in {STEPS} steps of AdamW").equals(NOTHING)
 
 
 @check(
     kind="invariant",
-    title="The same parameters are trained as before",
-    property="Every parameter of the policy must require a gradient, and the policy must have the same parameters as before.",
+    title="The robot executes two actions of each chunk",
+    property="`select_action` must return the first two actions of a chunk, one after the other, then those of the next chunk; `reset` begins a new one. The policy itself gives a loss where there are actions, else a chunk.",
+    instrument="python -c 'from policy import *; print(build_policy(0).queue)'",
+)
+def test_robot_executes_two_actions(submission: Submission, rng: Rng) -> None:
+    size, seed = rng.integer(2, 4), rng.seed()
+    observations = [random_batch(rng, size) for _ in range(6)]
+    given = {"observations": observations, "episodes": [0, 3], "head_scale": HEAD_SCALE, "seed": seed}
+    seen = submission.observe("driven", **given)
+    policy = Policy.from_base(seed=seed).eval()
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(HEAD_SCALE)
+    chunks = [policy.predict(batch) for batch in observations]
+    wanted = [chunks[chunk][:, step] for chunk, step in ((0, 0), (0, 1), (2, 0), (3, 0), (3, 1), (5, 0))]
+    for number, (action, right) in enumerate(zip(seen["actions"], wanted, strict=True), start=1):
+        expect(action, f"action {number}, with a new episode at action 4,").close_to(right, rtol=1e-3, atol=1e-5)
+    with torch.no_grad():
+        expect(seen["loss"], "the policy's loss").close_to(policy(**observations[0]).loss, rtol=TOLERANCE)
+    expect(seen["chunk"], "the policy's chunk").close_to(chunks[0], rtol=1e-3, atol=1e-5)
+    expect(seen["loss without actions"], "the policy's loss without actions").equals(None)
+
+
+@check(
+    kind="invariant",
+    title="Every parameter trains",
+    property="Every parameter of the policy must require a gradient after its optimizer was built.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
 def test_trainable_parameters_are_the_same(submission: Submission) -> None:
     required = submission.observe("trainable")
-    expect(sorted(required), "the list of parameters").equals(sorted(parameters()))
-    frozen = sorted(name for name, trains in required.items() if not trains)
-    expect(len(frozen), "the number of frozen parameters").equals(0)
+    expect(listed({name for name, trains in required.items() if not trains}), "what is frozen").equals(NOTHING)
 
 
 @check(
@@ -119,7 +165,7 @@ def test_backbone_learns(submission: Submission, seed: int) -> None:
     expect(seen["losses"][-1] / seen["losses"][0], "the share of the first loss that is left").below(OVERFIT_BAR)
 
 
-GROUPS = "test_each_parameter_is_in_one_group/groups"
+GROUPS = "test_each_parameter_has_its_settings/groups"
 
 
 @wrong_fix(
@@ -127,7 +173,8 @@ GROUPS = "test_each_parameter_is_in_one_group/groups"
     says="Everything trains now, but at one learning rate: the pretrained backbone moves as fast as the fresh head, which the groups should prevent.",
 )
 def recognise_one_group(evidence: Mapping[str, Any]) -> bool:
-    return rates(evidence, BACKBONE) == {LEARNING_RATE} and len(evidence[GROUPS]) < 4
+    filled = all(group["names"] for group in evidence[GROUPS])
+    return filled and rates(evidence, BACKBONE) == rates(evidence, NEW) == {LEARNING_RATE} and holds_all(evidence)
 
 
 @wrong_fix(
@@ -135,8 +182,8 @@ def recognise_one_group(evidence: Mapping[str, Any]) -> bool:
     says="The backbone is trained, but in the wrong group: the one with its learning rate is still empty, because no name starts with the pattern.",
 )
 def recognise_wrong_group(evidence: Mapping[str, Any]) -> bool:
-    empty = any(not group["names"] for group in evidence[GROUPS])
-    return rates(evidence, BACKBONE) == {LEARNING_RATE} and empty
+    among_the_new = rates(evidence, BACKBONE) == rates(evidence, NEW) == {LEARNING_RATE}
+    return among_the_new and empty_rates(evidence) == {BACKBONE_LEARNING_RATE} and holds_all(evidence)
 
 
 @wrong_fix(
@@ -144,7 +191,17 @@ def recognise_wrong_group(evidence: Mapping[str, Any]) -> bool:
     says="This pattern matches every parameter, so the new parts train at the backbone's learning rate, and their own groups are empty.",
 )
 def recognise_all_backbone(evidence: Mapping[str, Any]) -> bool:
-    return rates(evidence, BACKBONE) == rates(evidence, NEW) == {BACKBONE_LEARNING_RATE}
+    backbone = rates(evidence, BACKBONE) == rates(evidence, NEW) == {BACKBONE_LEARNING_RATE}
+    return backbone and empty_rates(evidence) == {LEARNING_RATE} and holds_all(evidence)
+
+
+@wrong_fix(
+    "higher_learning_rate",
+    says="The learning rate is larger now, but it belongs to a group without parameters, so it still makes no difference.",
+)
+def recognise_higher_rate(evidence: Mapping[str, Any]) -> bool:
+    empty = empty_rates(evidence)
+    return len(empty) == 1 and min(empty) > BACKBONE_LEARNING_RATE and not rates(evidence, BACKBONE)
 
 
 @wrong_fix(
@@ -153,9 +210,12 @@ def recognise_all_backbone(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_frozen(evidence: Mapping[str, Any]) -> bool:
     required = evidence["test_trainable_parameters_are_the_same/trainable"]
-    return not any(trains for name, trains in required.items() if name.startswith(BACKBONE))
+    return {name for name, trains in required.items() if not trains} == {
+        name for name in required if name.startswith(BACKBONE)
+    }
 
 
+@cache
 def parameters() -> dict[str, Tensor]:
     """The trained policy's parameters, by name."""
     return {f"model.{name}": parameter for name, parameter in Policy().named_parameters()}
@@ -166,7 +226,52 @@ def learning_rate(name: str) -> float:
     return BACKBONE_LEARNING_RATE if name.startswith(BACKBONE) else LEARNING_RATE
 
 
+def weight_decay(name: str) -> float:
+    """The weight decay that a parameter must have."""
+    return WEIGHT_DECAY if parameters()[name].ndim >= 2 else 0.0
+
+
 def rates(evidence: Mapping[str, Any], parts: Sequence[str]) -> set[float]:
     """The learning rates of the parameters of some parts."""
     groups = evidence[GROUPS]
     return {group["lr"] for group in groups if any(name.startswith(tuple(parts)) for name in group["names"])}
+
+
+def empty_rates(evidence: Mapping[str, Any]) -> set[float]:
+    """The learning rates of the groups without parameters."""
+    return {group["lr"] for group in evidence[GROUPS] if not group["names"]}
+
+
+def holds_all(evidence: Mapping[str, Any]) -> bool:
+    """Whether the optimizer holds every parameter."""
+    return {name for group in evidence[GROUPS] for name in group["names"]} == parameters().keys()
+
+
+def reference(batch: Mapping[str, Tensor], seed: int) -> tuple[dict[str, Tensor], Tensor]:
+    """The healthy policy's parameters after the steps, with the gradients of the last one, and the losses."""
+    policy = Policy.from_base(seed=seed).train()
+    named = {f"model.{name}": value for name, value in policy.named_parameters()}
+    groups = [
+        {"params": [value], "lr": learning_rate(name), "weight_decay": weight_decay(name)}
+        for name, value in named.items()
+    ]
+    optimizer, losses = torch.optim.AdamW(groups, betas=(0.9, 0.95)), []
+    for _ in range(STEPS):
+        loss = policy(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
+        optimizer.step()
+        losses.append(loss.detach())
+    return named, torch.stack(losses)
+
+
+def close(found: Tensor, wanted: Tensor, rtol: float = TOLERANCE) -> bool:
+    """Equal up to rounding, relative to the size of `wanted`."""
+    return bool((found - wanted).norm() <= rtol * wanted.norm() + 1e-7)
+
+
+def listed(names: set[str]) -> str:
+    """The first name in order and how many more there are, or "nothing"."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return min(names, default=NOTHING) + more

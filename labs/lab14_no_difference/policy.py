@@ -55,7 +55,7 @@ class RobotPolicy(nn.Module):
 
 
 def parameter_groups(policy: RobotPolicy) -> list[dict[str, Any]]:
-    """Every trainable parameter, in exactly one of four groups, according to the table at the top."""
+    """The optimizer's groups, according to the table at the top."""
     named = [(name, parameter) for name, parameter in policy.named_parameters() if parameter.requires_grad]
     backbone = [parameter for name, parameter in named if name.startswith(BACKBONE)]
     new = [parameter for name, parameter in named if not any(part in name for part in BACKBONE)]
@@ -83,7 +83,7 @@ def build_optimizer(policy: RobotPolicy) -> torch.optim.Optimizer:
 
 
 def train_step(policy: RobotPolicy, optimizer: torch.optim.Optimizer, batch: Mapping[str, Tensor]) -> float:
-    """One update on a batch of demonstrations; returns the loss before it."""
+    """One update on a batch of demonstrations, in training mode; returns the loss before it."""
     policy.train()
     optimizer.zero_grad()
     loss = policy(**batch).loss

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import OBSERVATION_KEYS
 from labs.vla.rollout import rollout
 
 BATCH_SIZE = 32
@@ -42,17 +43,58 @@ def trainable(learner: Any) -> dict[str, bool]:
     return {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
 
 
-def first_step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """One step of the learner's own training: every parameter before and after, and its gradient after the step."""
+def changes_the_mode(learner: Any, function: str) -> bool:
+    """Whether that function changes the mode of a policy in training or in evaluation."""
+    changed = []
+    for mode in (True, False):
+        policy = learner.policy.build_policy(0).train(mode)
+        getattr(learner.policy, function)(policy)
+        changed.append(any(module.training != mode for module in policy.modules()))
+    return any(changed)
+
+
+def training(learner: Any, batch: dict[str, Tensor], seed: int, steps: int) -> dict[str, Any]:
+    """`steps` of the learner's own training on one batch, each begun in evaluation mode.
+
+    The losses, the modes of the forward passes, every parameter before and after, and the gradients of the last step.
+    """
     policy = learner.policy.build_policy(seed)
     optimizer = learner.policy.build_optimizer(policy)
-    before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
-    learner.policy.train_step(policy, optimizer, batch)
+    before, modes, losses = _values(policy), set(), []
+    policy.model.head.register_forward_hook(lambda *_: modes.add(policy.model.training))
+    for _ in range(steps):
+        policy.eval()
+        losses.append(learner.policy.train_step(policy, optimizer, batch))
+    gradients = {name: value.grad for name, value in policy.named_parameters() if value.grad is not None}
     return {
+        "losses": torch.tensor(losses),
+        "modes": sorted(modes),
         "before": before,
-        "after": {name: parameter.detach().clone() for name, parameter in policy.named_parameters()},
-        "gradient": {name: parameter.grad for name, parameter in policy.named_parameters()},
+        "after": _values(policy),
+        "gradients": gradients,
     }
+
+
+def driven(
+    learner: Any, observations: list[dict[str, Tensor]], episodes: list[int], head_scale: float, seed: int
+) -> dict[str, Any]:
+    """The action for each observation, with `reset` before those numbered in `episodes`; and what the policy returns.
+
+    That is its loss and chunk for the first observation, with and without actions. The weights of the head's last layer
+    are multiplied by `head_scale` first.
+    """
+    policy = learner.policy.build_policy(seed).eval()
+    with torch.no_grad():
+        policy.model.head.mlp[-1].weight.mul_(head_scale)
+    actions = []
+    for number, batch in enumerate(observations):
+        if number in episodes:
+            policy.reset()
+        actions.append(policy.select_action({name: batch[name] for name in OBSERVATION_KEYS}))
+    with torch.no_grad():
+        loss = policy(**observations[0]).loss
+        said = policy(**{name: observations[0][name] for name in OBSERVATION_KEYS})
+    return {"actions": torch.stack(actions), "loss": loss, "chunk": said.action, "loss without actions": said.loss}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -118,6 +160,10 @@ def _moved(policy: Any, before: dict[str, Tensor]) -> dict[str, float]:
         part = name.removeprefix("model.").partition(".")[0]
         pairs.setdefault(part, []).append((parameter.detach() - before[name], before[name]))
     return {part: _norm([d for d, _ in own]) / _norm([b for _, b in own]) for part, own in pairs.items()}
+
+
+def _values(policy: Any) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
 
 
 def _norm(tensors: list[Tensor]) -> float:

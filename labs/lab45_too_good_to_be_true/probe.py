@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from debugkit import Declare
 from labs.vla.dataset import batches
+from labs.vla.policy import OBSERVATION_KEYS
 from labs.vla.rollout import rollout
 from labs.vla.training import fit
 
@@ -18,43 +21,70 @@ HELD_OUT = 256
 
 
 def actions(learner: Any, batch: dict[str, Tensor], others: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The chunk (B, H, 3) that a fresh policy predicts for `batch` ("as recorded"), for each of the other windows of
-    states (B, 3, 3), and for the robot's input: the present state alone, (B, 3)."""
+    """The chunk (B, H, 3) that a fresh policy predicts for `batch` ("as recorded") and each of the other windows."""
     policy = learner.policy.build_policy(seed).eval()
-    windows = {"as recorded": batch["state"], **others, "the robot's": batch["state"][:, 1]}
+    windows = {"as recorded": batch["state"], **others}
     return {name: policy.predict({**batch, "state": state}) for name, state in windows.items()}
 
 
-def inputs(learner: Any, batch: dict[str, Tensor], seed: int, training: bool) -> dict[str, Tensor]:
-    """The language model's input for the arm's position, (B, D), the motion's part of the feature, (B, D), and the
-    weights of the layers that compute them."""
-    policy = learner.policy.build_policy(seed).train(training)
-    given: list[Tensor] = []
-    moved: list[Tensor] = []
-    handles = (
-        policy.language_model.register_forward_pre_hook(
-            lambda _, __, keywords: given.append(keywords["inputs_embeds"][:, -1].detach().clone()), with_kwargs=True
-        ),
-        policy.motion.register_forward_hook(lambda _, __, output: moved.append(output.detach().clone())),
-    )
-    policy.predict(batch)
-    for handle in handles:
-        handle.remove()
+def given_states(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor | None]:
+    """The position (B, 3) and the motion (B, 2) that a fresh policy in training mode gives to its layers."""
+    policy = learner.policy.build_policy(seed).train()
+    seen: dict[str, Tensor | None] = {"position": None, "motion": None}
+    for name, layer in {"position": policy.proprioception, "motion": policy.motion}.items():
+        layer.register_forward_pre_hook(lambda _, given, name=name: seen.update({name: given[0].detach().clone()}))
+    with torch.no_grad():
+        policy(**batch)
+    return seen
+
+
+def computed(
+    learner: Any, parameters: dict[str, Tensor], batch: dict[str, Tensor], others: dict[str, Tensor], training: bool
+) -> dict[str, Any]:
+    """What a policy with these parameters computes: chunks, losses and the gradients of the first loss.
+
+    `said` is the chunk by the policy itself, `predicted` by `predict`, `robot` from the present state alone, and
+    `robot window` from `robot_window`. `loss of …` is with each of `others` as the windows, and `elsewhere` without
+    `action_is_pad`, where new tensors are on the meta device by default.
+    """
+    policy = learner.policy.build_policy(0).train(training)
+    policy.load_state_dict(parameters)
+    loss = policy(**batch).loss
+    loss.backward()
+    observed = {name: batch[name] for name in OBSERVATION_KEYS}
+    unpadded = {name: value for name, value in batch.items() if name != "action_is_pad"}
+    present = batch["state"][:, 1]
+    with torch.no_grad():
+        with torch.device("meta"):
+            elsewhere = policy(**unpadded).loss
+        found = {f"loss of {name}": policy(**{**batch, "state": state}).loss for name, state in others.items()}
+        said = policy(**observed)
     return {
-        "position": given[0],
-        "motion": moved[0] if moved else torch.zeros(0),
-        "weight": policy.proprioception.weight.detach(),
-        "bias": policy.proprioception.bias.detach(),
-        "motion_weight": policy.motion.weight.detach(),
+        "loss": loss,
+        "again": policy(**batch).loss.detach(),
+        "gradients": {name: value.grad for name, value in policy.named_parameters() if value.grad is not None},
+        "elsewhere": elsewhere,
+        "said": said.action,
+        "loss without actions": said.loss,
+        "predicted": policy.predict({**observed, "action": torch.full_like(batch["action"], torch.nan)}),
+        "robot": policy.predict({**observed, "state": present}),
+        "window": learner.policy.robot_window(present),
+        "robot window": policy.predict({**observed, "state": learner.policy.robot_window(present)}),
+        **found,
     }
 
 
-def losses(learner: Any, batch: dict[str, Tensor], others: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The training loss of a fresh policy in training mode: on `batch`, twice, and on `batch` with other windows."""
-    policy = learner.policy.build_policy(seed).train()
-    with torch.no_grad():
-        found = {name: policy(**{**batch, "state": state}).loss for name, state in others.items()}
-        return {"loss": policy(**batch).loss, "again": policy(**batch).loss, **found}
+def built(learner: Any, seed: int) -> dict[str, Tensor]:
+    """Every parameter of a fresh policy."""
+    return {name: value.detach() for name, value in learner.policy.build_policy(seed).named_parameters()}
+
+
+def recorded(learner: Any, count: int, seed: int) -> dict[str, Any]:
+    """The fields of windowed demonstrations as tensors or plain data, and the offsets of the windows."""
+    frames = learner.policy.windowed_demonstrations(count, seed)
+    return {"offsets": list(learner.policy.STATE_OFFSETS)} | {
+        field.name: _plain(getattr(frames, field.name)) for field in fields(frames)
+    }
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -94,6 +124,11 @@ def symptom(learner: Any) -> None:
         f"50 episodes on the robot: {result.success_rate:.0%} success, {result.never_closed_rate:.0%} ran out of time\n"
         f"median distance to the named block at the end {100 * result.final_distance:.0f} cm (closing reaches 7 cm)"
     )
+
+
+def _plain(value: Any) -> Any:
+    is_number = isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+    return torch.from_numpy(value) if is_number else [str(one) for one in value]
 
 
 def _train(learner: Any, seed: int, on_step: Any = None) -> tuple[Any, list[float]]:

@@ -12,29 +12,81 @@ from labs.vla.rollout import rollout
 
 SEED, BATCH_SIZE = 55, 16
 TRAINING_STEPS, TRAINING_BATCH_SIZE = 100, 32
-HEAD_STEPS = 250
+HEAD_STEPS, HEAD_LEARNING_RATE = 250, 3e-3
+FRAMES = 24
 
 
-def reach(learner: Any, feature: Tensor, action: Tensor, seed: int) -> dict[str, Any]:
-    """The actions that the head predicts after it alone was trained on `feature` (B, D) to predict `action` (B, H, 3).
+def reach(learner: Any, feature: Tensor, action: Tensor, seed: int) -> dict[str, Tensor]:
+    """What the head predicts after it alone was trained on `feature` (B, D) to predict `action` (B, H, 3).
 
-    Also the final loss, and the loss if the gripper's targets were inverted.
+    In training mode, in evaluation mode, and in evaluation mode one frame at a time.
     """
     policy = learner.policy.RecordedPolicy.from_base(seed=seed)
     is_pad = torch.zeros(action.shape[:2], dtype=torch.bool)
-    optimizer = torch.optim.Adam(policy.head.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(policy.head.parameters())
     for step in range(HEAD_STEPS):
-        optimizer.param_groups[0]["lr"] = 1e-2 * (1 - step / HEAD_STEPS)
+        optimizer.param_groups[0]["lr"] = HEAD_LEARNING_RATE * (1 - step / HEAD_STEPS)
         optimizer.zero_grad()
         policy.loss(feature, action, is_pad).backward()
         optimizer.step()
-    other = action * action.new_tensor([1.0, 1.0, -1.0])
     with torch.no_grad():
-        return {
-            "action": policy.decode(feature),
-            "loss": float(policy.loss(feature, action, is_pad)),
-            "loss_for_other_grips": float(policy.loss(feature, other, is_pad)),
-        }
+        training, evaluation = policy.decode(feature), policy.eval().decode(feature)
+        alone = torch.cat([policy.decode(one[None]) for one in feature])
+    return {"training mode": training, "evaluation mode": evaluation, "evaluation mode, frame by frame": alone}
+
+
+def limits(learner: Any, feature: Tensor, seed: int) -> dict[str, float]:
+    """The smallest and the largest normalised number that a fresh head predicts for very large features (B, D)."""
+    policy = learner.policy.RecordedPolicy.from_base(seed=seed)
+    with torch.no_grad():
+        chunk = policy.head.predict(1e4 * feature)
+    return {"smallest": float(chunk.min()), "largest": float(chunk.max())}
+
+
+def decoded(learner: Any, feature: Tensor, seed: int) -> dict[str, Tensor]:
+    """What a fresh policy and its head predict from `feature` (B, D)."""
+    policy = learner.policy.RecordedPolicy.from_base(seed=seed)
+    with torch.no_grad():
+        return _decoded(policy, feature)
+
+
+def loss_at(learner: Any, feature: Tensor, action: Tensor, is_pad: Tensor, seed: int) -> dict[str, Tensor]:
+    """A fresh policy's normalised chunk in evaluation mode, and its loss in training mode, both from `feature` (B, D).
+
+    With their derivatives with respect to the feature, (B, H, A, D) and (B, D).
+    """
+    policy = learner.policy.RecordedPolicy.from_base(seed=seed).eval()
+    feature.requires_grad_()
+    chunk = policy.head.predict(feature)
+    rows = [torch.autograd.grad(one, feature, retain_graph=True)[0] for one in chunk.sum(dim=0).flatten()]
+    jacobian = torch.stack(rows, dim=1).unflatten(1, chunk.shape[1:])  # a frame's chunk depends on its feature alone
+    loss = policy.train().loss(feature, action, is_pad)
+    (gradient,) = torch.autograd.grad(loss, feature)
+    return {"chunk": chunk, "jacobian": jacobian, "loss": loss, "gradient": gradient}
+
+
+def counted(learner: Any, seed: int) -> dict[str, float]:
+    """How much a fresh policy's loss changes with the normalised target: of the movements, and of the gripper.
+
+    From 0 to half a unit, and from 1.5 to 3 units.
+    """
+    policy = learner.policy.RecordedPolicy.from_base(seed=seed)
+    feature = torch.zeros(1, policy.config.width)
+    with torch.no_grad():
+        none, moves, grips, half, beyond, far = (
+            float(
+                policy.head.loss(feature, torch.tensor(target).expand(1, policy.config.horizon, 3), _no_padding(policy))
+            )
+            for target in (
+                [0.0, 0.0, 0.0],
+                [0.5, 0.5, 0.0],
+                [0.0, 0.0, 0.5],
+                [0.5, 0.5, 0.5],
+                [1.5, 1.5, 1.5],
+                [3.0, 3.0, 3.0],
+            )
+        )
+    return {"moves": moves - none, "grips": grips - none, "within": half - none, "beyond": far - beyond}
 
 
 def settings(learner: Any) -> dict[str, float]:
@@ -45,11 +97,30 @@ def settings(learner: Any) -> dict[str, float]:
     }
 
 
-def losses(learner: Any, batch: dict[str, Tensor], others: list[Tensor], seed: int) -> list[float]:
-    """The training loss of a newly built policy on `batch`, and on `batch` with each of `others` as its actions."""
-    policy = learner.policy.RecordedPolicy.from_base(seed=seed).eval()
+def checkpoint(learner: Any) -> dict[str, Tensor]:
+    """Everything that a checkpoint of a fresh policy holds."""
+    return dict(learner.policy.RecordedPolicy.from_base(seed=0).state_dict())
+
+
+def trained_parts(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """A fresh policy's loss, and the names of the weights whose gradient is missing or zero."""
+    policy = learner.policy.RecordedPolicy.from_base(seed=seed)
+    loss = policy(**batch).loss
+    loss.backward()
+    weights = {name: value for name, value in policy.named_parameters() if name.endswith("weight")}
+    idle = [name for name, value in weights.items() if value.grad is None or not value.grad.any()]
+    return {"loss": loss, "idle": idle}
+
+
+def fine_tuned(learner: Any, seed: int, steps: int, batch_size: int) -> dict[str, list[float]]:
+    """The losses that `train` returns for a fresh policy, twice, and the loss of the first batch before."""
+    frames, losses = demonstrations(FRAMES, seed), []
+    policies = [learner.policy.RecordedPolicy.from_base(seed=seed) for _ in range(2)]
     with torch.no_grad():
-        return [float(policy(**{**batch, "action": action}).loss) for action in (batch["action"], *others)]
+        first = float(policies[0](**next(batches(frames, batch_size, steps=steps, seed=seed))).loss)
+    for policy in policies:
+        losses.append(learner.policy.train(policy, frames, steps=steps, batch_size=batch_size, seed=seed))
+    return {"before": [first], "losses": losses[0], "again": losses[1]}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -57,11 +128,19 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     return learner.policy.RecordedPolicy.from_base(seed=seed).eval().predict(batch)
 
 
-def by_heart(learner: Any, seed: int) -> dict[str, Tensor]:
-    """The actions (B, H, 3) predicted for one batch after learning it by heart, and the demonstrated ones."""
+def by_heart(learner: Any, seed: int) -> dict[str, Any]:
+    """The actions (B, H, 3) predicted for one batch after learning it by heart, and the demonstrated ones.
+
+    Also the number of steps that the file sets, and of the losses that were returned.
+    """
     policy, batch = learner.policy.RecordedPolicy.from_base(seed=seed), _batch(seed)
-    learner.policy.learn_by_heart(policy, batch, seed=seed)
-    return {"predicted": policy.predict(batch), "action": batch["action"], "action_is_pad": batch["action_is_pad"]}
+    losses = learner.policy.learn_by_heart(policy, batch, seed=seed)
+    return {
+        "predicted": policy.predict(batch),
+        "action": batch["action"],
+        "action_is_pad": batch["action_is_pad"],
+        "losses": losses,
+    }
 
 
 def trained_rollout(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
@@ -103,6 +182,14 @@ def _rollout(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
     result = rollout(policy, episodes=episodes, first_seed=500_000 + seed)
     success, wrong = torch.from_numpy(result.success), torch.from_numpy(result.wrong_block)
     return {"success": success, "never_closed": ~success & ~wrong}
+
+
+def _no_padding(policy: Any) -> Tensor:
+    return torch.zeros(1, policy.config.horizon, dtype=torch.bool)
+
+
+def _decoded(policy: Any, feature: Tensor) -> dict[str, Tensor]:
+    return {"action": policy.decode(feature), "normalised": policy.head.predict(feature)}
 
 
 def _batch(seed: int) -> dict[str, Tensor]:

@@ -7,10 +7,11 @@
         └─ target of the forecast, in training
 
 Notable choices
-- The loader cuts a window of states around each decision, at the offsets `STATE_OFFSETS`. The policy observes two of
-  them, so that it can distinguish an arm at rest from one that is being pushed.
-- The forecast is an auxiliary loss: a feature from which the next state can be predicted describes what the arm is
-  about to do.
+- The loader cuts a window of states around each decision, at the offsets `STATE_OFFSETS`. To act, the policy observes
+  the position at the decision and the motion that led to it, so it can distinguish an arm at rest from a pushed one.
+- The forecast is an auxiliary loss, the mean squared error of the state at offset 1: a feature from which the next
+  state can be predicted describes what the arm is about to do.
+- A checkpoint holds the base's parameters, `motion` and `forecast`.
 - Before each recorded clip the arm was moved by hand, so its previous position does not show where it should go.
 - The driver of this robot reports only the present state. `robot_window` makes a window from it.
 """
@@ -63,7 +64,7 @@ class MotionPolicy(Policy):
         return PolicyOutput(loss=self.loss(feature, action, action_is_pad) + FORECAST_WEIGHT * forecast)
 
     def encode(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor, state: Tensor) -> Tensor:
-        """The feature of the present position, with the motion that led to it, (B, D); `state` is (B, W, 3)."""
+        """The feature (B, D) that head and forecast read, for windows of states (B, W, 3)."""
         before, present = state[:, :OBSERVED].unbind(dim=1)  # (B, 3) each
         motion = (present - before)[:, :2] / PUSHED
         return super().encode(pixel_values, input_ids, attention_mask, present) + self.motion(motion)
@@ -87,7 +88,7 @@ def windowed_demonstrations(count: int, seed: int) -> Frames:
     moved_by_hand = np.random.default_rng([45, seed]).uniform(-PUSHED, PUSHED, (count, 2))
     before, after = present.copy(), present.copy()
     before[:, :2] = np.clip(present[:, :2] - moved_by_hand, 0.0, 1.0)
-    after[:, :2] = np.clip(present[:, :2] + frames.action[:, 0, :2], 0.0, 1.0)
+    after[:, :2] = present[:, :2] + frames.action[:, 0, :2]
     after[:, 2] = np.where(frames.action[:, 0, 2] > 0, CLOSED, -CLOSED)
     return replace(frames, state=np.stack([before, present, after], axis=1))
 

@@ -9,16 +9,19 @@ of those recordings normalise the loss:
 What the head must provide
 - It can predict every action that the robot can execute: any movement up to 10 cm in x and in y, open and closed.
 - The loss is smallest where the prediction is the demonstrated action, in all three dimensions.
-- The statistics are those of the recordings, so that training can continue from a checkpoint trained on them.
+- The statistics, and the names and shapes of the parameters, stay what they are, so that training can continue from a
+  checkpoint trained on the recordings.
 
 Notable choices
 - Smooth L1 on normalised actions over the steps that are part of the episode, as in the base.
+- `predict` returns actions within the limits of the robot, whatever the head predicts.
 - `learn_by_heart` is the first test of a new head, before any long run: a head that cannot learn sixteen frames will
   not learn a million.
 """
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -26,6 +29,7 @@ from labs.vla.dataset import Batch, Frames
 from labs.vla.heads import ActionHead, mean_over_steps
 from labs.vla.normalization import ActionStatistics
 from labs.vla.policy import Policy
+from labs.vla.tabletop import ACTION_HIGH, ACTION_LOW
 from labs.vla.training import fit, overfit
 
 LEARNING_RATE = 2e-3
@@ -66,6 +70,11 @@ class RecordedPolicy(Policy):
 
     def build_head(self) -> ActionHead:
         return RecordedHead(self.config.width, self.config.horizon, self.config.action_dim)
+
+    def decode(self, feature: Tensor) -> Tensor:
+        """Actions in environment units and within the robot's limits, (B, D) to (B, H, A)."""
+        low, high = (torch.from_numpy(limit).to(feature) for limit in (ACTION_LOW, ACTION_HIGH))  # (A,) both
+        return super().decode(feature).clamp(low, high)
 
 
 def learn_by_heart(policy: RecordedPolicy, batch: Batch, *, seed: int) -> list[float]:
