@@ -34,22 +34,23 @@ def every_token(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, token
 
 
 def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """A fresh policy with the batch's ranges: its loss, its logits (B, H, A, bins), the tokens of the demonstrated
-    actions, the executed chunk (B, H, A), and the executed chunk's tokens."""
+    """A fresh policy with the batch's ranges: its loss, the tokens of the demonstrated actions, and the executed chunk
+    (B, H, A)."""
     policy = _policy(learner, batch, seed)
-    logits: list[Tensor] = []
-    handle = policy.head.register_forward_hook(lambda _, __, output: logits.append(output.detach().clone()))
     with torch.no_grad():
         loss = policy(**batch).loss
-    handle.remove()
-    action = policy.predict(batch)
-    return {
-        "loss": loss,
-        "logits": logits[0],
-        "tokens": policy.head.encode(batch["action"]),
-        "action": action,
-        "action_tokens": policy.head.encode(action),
-    }
+    return {"loss": loss, "tokens": policy.head.encode(batch["action"]), "action": policy.predict(batch)}
+
+
+def decoded_by(learner: Any, seed: int, count: int, tokens: Tensor) -> dict[str, Tensor]:
+    """`tokens` (M, A) decoded by a built policy, by one fitted twice, and by one that loads the first one's state."""
+    frames, others = demonstrations(count, seed), demonstrations(count, seed + 1)
+    built, again = learner.policy.build_policy(frames, 0), learner.policy.build_policy(others, 0)
+    again.head.tokeniser.fit(torch.from_numpy(frames.action), torch.from_numpy(frames.action_is_pad))
+    loaded = learner.policy.SpeakingPolicy.from_base(seed=1)
+    loaded.load_state_dict(built.state_dict())
+    policies = {"a built policy": built, "a policy fitted again": again, "a policy that loads the checkpoint": loaded}
+    return {name: policy.head.decode(tokens) for name, policy in policies.items()}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
