@@ -24,10 +24,6 @@ from labs.vla.policy import Policy
 GRIPPER_WEIGHT = 0.5
 MAX_GRADIENT_NORM = 1.0
 
-FIRST_NONFINITE_OP = ""
-"""Your finding: the backward node, such as "AddmmBackward0", that makes the first Inf or NaN from finite numbers in the
-step that breaks the policy."""
-
 
 class DistanceHead(RegressionHead):
     """Regresses the chunk; its loss is the distance between move and target, not the squared distance."""

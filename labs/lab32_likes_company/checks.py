@@ -27,6 +27,8 @@ STEP, LONGEST_PLAN, LONGEST_SAID = 0.2, 9, 16
 WIDTH = 64
 WORDS_BAR = 0.9
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
+NOISE = 1e-3
+"""The keys' biases have a gradient only by rounding: less than this share of the longest of all."""
 
 
 @check(
@@ -64,7 +66,10 @@ def test_targets_are_the_plans(submission: Submission, rng: Rng) -> None:
     wanted = {name: value.grad for name, value in planner.named_parameters() if value.grad is not None}
     without = [name for name in wanted if seen["gradients"].get(name) is None]
     expect(without, "the list of parameters without a gradient").equals([])
-    others = [name for name, value in wanted.items() if distance(seen["gradients"][name], value) > 1e-3]
+    smallest = NOISE * max(float(value.norm()) for value in wanted.values())
+    others = [
+        name for name, value in wanted.items() if distance(seen["gradients"][name], value, at_least=smallest) > 1e-2
+    ]
     expect(others, "the list of parameters with another gradient than that of the mean over the words").equals([])
 
 
@@ -309,11 +314,11 @@ def targets_in(gradient: Tensor) -> list[list[int]]:
     return [row[kept].tolist() for row, kept in zip(likelier, counts, strict=True)]
 
 
-def distance(gradient: Tensor, wanted: Tensor) -> float:
-    """How far a gradient is from the one wanted, relative to its length; a tiny one is compared with 1e-6."""
+def distance(gradient: Tensor, wanted: Tensor, *, at_least: float) -> float:
+    """How far a gradient is from the one wanted, relative to its length, or to `at_least` if it is shorter."""
     if gradient.shape != wanted.shape:
         return float("inf")
-    return float((gradient.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-6))
+    return float((gradient.double() - wanted.double()).norm()) / max(float(wanted.norm()), at_least)
 
 
 def formula(measured: float, rows: list[Tensor], logits: Tensor, plans: list[list[int]]) -> str:
