@@ -112,6 +112,7 @@ def test_loss_is_the_cross_entropy(submission: Submission, rng: Rng) -> None:
     for size in (rng.integer(3, 9), 1):
         batch, seed = random_batch(rng, size), rng.seed()
         batch["action_is_pad"][0, 2:] = True
+        batch["action"][0, :2, 2] = torch.tensor([-1.0, 1.0])  # the range of the gripper must not be empty
         seen = submission.observe("loss_and_action", batch=batch, seed=seed)
         policy = Speaker.from_base(seed=seed)
         logits = policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})).detach()
