@@ -86,6 +86,7 @@ def test_next_steps_are_those_of_float32(submission: Submission, rng: Rng) -> No
                 expect(distance(moved, step), f"the distance of {what} from float32's over its length").below(
                     2 * ROUNDING
                 )
+        expect(seen["training"], "whether the policy is in training mode after the steps").equals(frozen is None)
         trained = Policy.from_base()
         if frozen is not None:
             trained.get_submodule(frozen).requires_grad_(False)

@@ -25,10 +25,10 @@ def steps(
     """Training steps of a fresh policy on each batch, beginning at this loss scale.
 
     Before each step the policy's loss is multiplied by its entry of `weights`, like an action loss next to a language
-    loss. `frozen` names a part that does not train. `moved` holds the movement of all weights in each step as one
-    vector; `reported` what the step returned, and `scales` the scaler's scale after it.
+    loss. `frozen` names a part that does not train; the policy is then in evaluation mode. `moved` holds the movement
+    of all weights in each step as one vector, `reported` what the step returned, and `scales` the scale after it.
     """
-    policy = _Weighted.from_base(seed=seed).train()
+    policy = _Weighted.from_base(seed=seed).train(frozen is None)
     if frozen is not None:
         policy.get_submodule(frozen).requires_grad_(False)
     dtypes: set[str] = set()
@@ -47,6 +47,7 @@ def steps(
         "moved": moved,
         "reported": reported,
         "scales": scales,
+        "training": policy.training,
         "learning_rate": float(optimizer.param_groups[0]["lr"]),
         "layers": sorted(dtypes),
         "kept": sorted({str(value.dtype) for value in (*policy.parameters(), *state)}),

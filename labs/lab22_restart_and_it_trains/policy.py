@@ -67,7 +67,7 @@ def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
 
 
 def train_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
-    """One update; returns its loss. Raises FloatingPointError if the loss is not finite."""
+    """One update in the policy's current mode; returns its loss. Raises FloatingPointError if it is not finite."""
     loss = policy(**batch).loss
     if not torch.isfinite(loss):
         raise FloatingPointError(f"The loss is {loss.item()}.")

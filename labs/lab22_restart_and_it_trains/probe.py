@@ -54,9 +54,10 @@ def one_step(learner: Any, batch: Batch, seed: int) -> dict[str, Tensor]:
 def steps(learner: Any, stream: list[Batch], weight: Tensor, plain: bool, seed: int) -> dict[str, Any]:
     """`train_step` on each batch: the losses, the trained weights by name, and the error that it raised, if any.
 
-    The last layer begins with `weight`. The optimizer is SGD with a learning rate of 1 if `plain`, else the learner's.
+    The last layer begins with `weight`. If `plain` the optimizer is SGD with a learning rate of 1 and the policy is in
+    training mode, else the optimizer is the learner's and the policy in evaluation mode.
     """
-    policy = learner.policy.build_policy(seed).train()
+    policy = learner.policy.build_policy(seed).train(plain)
     with torch.no_grad():
         policy.head.mlp[-1].weight.copy_(weight)
     optimizer = learner.policy.build_optimizer(policy)
@@ -69,7 +70,20 @@ def steps(learner: Any, stream: list[Batch], weight: Tensor, plain: bool, seed: 
         except FloatingPointError as error:
             raised = str(error)
             break
-    return {"losses": losses, "weights": dict(policy.named_parameters()), "raised": raised}
+    weights = dict(policy.named_parameters())
+    return {"losses": losses, "weights": weights, "raised": raised, "training": policy.training}
+
+
+def built(learner: Any) -> dict[str, Any]:
+    """The policy's weights by default, and the optimizer's class, settings and number of weights."""
+    policy = learner.policy.build_policy()
+    optimizer = learner.policy.build_optimizer(policy)
+    return {
+        "weights": policy.state_dict(),
+        "class": type(optimizer).__name__,
+        "settings": [optimizer.defaults.get(name) for name in ("lr", "betas", "weight_decay")],
+        "optimized": sum(value.numel() for group in optimizer.param_groups for value in group["params"]),
+    }
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:

@@ -45,6 +45,10 @@ def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
         if size == 6:
             expect(formula(float(seen["loss"]), losses, seen["logits"], plans), "formula")
         of = f"of {counted(size)} in {'training' if training else 'evaluation'}"
+        logits = Planner.from_base(seed=seed).logits(observation, plans)[0].detach()
+        expect(seen["returned"][0, : len(logits)], f"the first plan's logits returned with the loss {of}").close_to(
+            logits, rtol=1e-3, atol=1e-4
+        )
         expect(seen["loss"], f"the loss {of}").close_to(float(torch.cat(losses).mean()), **ROUNDING)
 
 
@@ -108,6 +112,13 @@ def test_batch_holds_the_plans(submission: Submission, rng: Rng) -> None:
     wanted = observation_batch(moments.images(), moments.state(), moments.instruction)
     expect({name: seen["batch"].get(name) for name in wanted}, "the observations of the batch").close_to(wanted)
     expect_collated(seen["batch"], [plan_of(arm, block) for arm, block in ways])
+    expect(submission.observe("vocabulary"), "the words of the plans").equals(list(PLAN_WORDS))
+    stored = submission.observe("stored", seed=seed)
+    reference = Planner.from_base(seed=seed)
+    expect(stored["head"], "horizon and action dimensions of the head").equals(
+        [reference.head.horizon, reference.head.action_dim]
+    )
+    expect(stored["names"], "the names in the checkpoint").equals(sorted(reference.state_dict()))
     for size in (1, 5):
         plans = random_plans(rng, size)
         expect_collated(submission.call("collate_plans", plans), plans)
@@ -121,10 +132,10 @@ def test_batch_holds_the_plans(submission: Submission, rng: Rng) -> None:
 )
 def test_policy_says_the_likeliest_words(submission: Submission, rng: Rng) -> None:
     observation, seed = observed(rng, 4), rng.seed()
-    for likelier, what in ((None, "as drawn"), (END, "if <end> is likelier"), (START, "if <start> is likelier")):
+    for word, likelier in ((END, 8.0), (END, -50.0), (START, 50.0)):
         weight, bias = rng.normal(len(PLAN_WORDS), WIDTH), torch.zeros(len(PLAN_WORDS))
-        if likelier is not None:
-            bias[likelier] = 8.0
+        bias[word] = likelier
+        what = f"if {PLAN_WORDS[word]} is {'more' if likelier > 0 else 'less'} likely"
         said = submission.observe("said", observation=observation, weight=weight, bias=bias, seed=seed)
         planner = Planner.from_base(seed=seed)
         with torch.no_grad():
@@ -305,7 +316,9 @@ def random_plans(rng: Rng, size: int) -> list[list[int]]:
 
 def observed(rng: Rng, size: int) -> dict[str, Tensor]:
     """Observations: a random batch without its actions."""
-    return {name: value for name, value in random_batch(rng, size).items() if not name.startswith("action")}
+    batch = {name: value for name, value in random_batch(rng, size).items() if not name.startswith("action")}
+    batch["attention_mask"][0, 6:] = 0  # a shorter instruction
+    return batch
 
 
 def targets_in(gradient: Tensor) -> list[list[int]]:

@@ -28,10 +28,27 @@ def training_step(
         logits.append(output)
 
     policy.plan_head.register_forward_hook(keep)
-    loss = policy(**observation, **learner.policy.collate_plans(plans)).loss
-    loss.backward()
+    output = policy(**observation, **learner.policy.collate_plans(plans))
+    output.loss.backward()
     gradients = {name: value.grad for name, value in policy.named_parameters()}
-    return {"loss": loss.detach(), "logits": logits[-1].detach(), "gradient": logits[-1].grad, "gradients": gradients}
+    return {
+        "loss": output.loss.detach(),
+        "returned": output.logits.detach(),
+        "logits": logits[-1].detach(),
+        "gradient": logits[-1].grad,
+        "gradients": gradients,
+    }
+
+
+def vocabulary(learner: Any) -> list[str]:
+    """The words of the plans, in the order of their ids."""
+    return list(learner.policy.PLAN_WORDS)
+
+
+def stored(learner: Any, seed: int) -> dict[str, Any]:
+    """The names in the checkpoint, and the sizes of the head."""
+    policy = learner.policy.build_policy(seed)
+    return {"names": sorted(policy.state_dict()), "head": [policy.head.horizon, policy.head.action_dim]}
 
 
 def logits(

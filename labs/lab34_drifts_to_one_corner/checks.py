@@ -45,7 +45,7 @@ def test_actions_come_back(submission: Submission, rng: Rng) -> None:
         low, high = extremes(demos)
         bin_width = (high - low) / BINS
         action = low + rng.uniform(MANY, width) * (high - low)
-        seen = submission.observe("there_and_back", **demos, action=action)
+        seen = submission.observe("there_and_back", **demos, action=action, training=width == 3)
         expect(seen["returned"], "the decoded actions").has_shape(MANY, width)
         error = (seen["returned"].double() - action) / bin_width
         expect(error.mean(dim=0).tolist(), "mean error in bins")
@@ -94,7 +94,7 @@ def test_tokens_are_in_order(submission: Submission, rng: Rng) -> None:
     expect(tokens[:100], "the tokens of actions below the range").equals(torch.zeros(100, 5, dtype=torch.int64))
     expect(tokens[-100:], "the tokens of actions above the range").equals(torch.full((100, 5), BINS - 1))
     expect(tokens.diff(dim=0), "how tokens grow with the action").between(0, 1)
-    for shape in ((5,), (2, 3, 5)):
+    for shape in ((5,), (2, 3, 5), (1, 50, 5)):
         inside = low + rng.uniform(*shape) * (high - low)
         seen = submission.observe("there_and_back", **demos, action=inside)
         expect(seen["tokens"], f"the tokens of actions of shape {list(shape)}").has_shape(*shape)
@@ -111,8 +111,9 @@ def test_tokens_are_in_order(submission: Submission, rng: Rng) -> None:
 def test_loss_is_the_cross_entropy(submission: Submission, rng: Rng) -> None:
     for size in (rng.integer(3, 9), 1):
         batch, seed = random_batch(rng, size), rng.seed()
+        batch["action"] *= 30.0  # degrees, for example
         batch["action_is_pad"][0, 2:] = True
-        batch["action"][0, :2, 2] = torch.tensor([-1.0, 1.0])  # the range of the gripper must not be empty
+        batch["action"][0, :2, 2] = torch.tensor([-30.0, 30.0])  # the range of the gripper must not be empty
         seen = submission.observe("loss_and_action", batch=batch, seed=seed)
         policy = Speaker.from_base(seed=seed)
         logits = policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})).detach()
@@ -143,7 +144,10 @@ def test_ranges_are_saved(submission: Submission, rng: Rng) -> None:
     low, high = (torch.from_numpy(steps.min(axis=0)), torch.from_numpy(steps.max(axis=0)))
     tokens = torch.arange(BINS)[:, None].repeat(1, 3)
     seen = submission.observe("decoded_by", seed=seed, count=count, tokens=tokens)
-    for which, actions in seen.items():
+    head = Speaker.from_base(seed=seed).head.state_dict()
+    others = [name for name, value in head.items() if not torch.equal(seen["head"].get(name, value + 1), value)]
+    expect(others, "the list of the head's weights that are not drawn from the seed").equals([])
+    for which, actions in seen["decoded"].items():
         place = (actions - low) / ((high - low) / BINS) - tokens
         expect(place, f"the actions of {which}, from the start of their bins, in bins").between(-0.05, 1.05)
 
@@ -226,6 +230,6 @@ class Speaker(Policy):
 def demonstrations_with(rng: Rng, width: int) -> dict[str, Tensor]:
     """Demonstrated actions (N, H, A) with a different range in each dimension, and their padding (N, H)."""
     middle, reach = rng.normal(width, std=0.5), rng.uniform(width, low=0.02, high=1.5)
-    reach[0], reach[1] = rng.uniform(2, low=0.9, high=1.1) * torch.tensor([0.05, 1.0])  # never all equal
+    reach[:3] = rng.uniform(3, low=0.9, high=1.1) * torch.tensor([0.05, 1.0, 60.0])  # metres, radians, degrees
     action = middle + (2 * rng.uniform(64, HORIZON, width) - 1) * reach
     return demonstrations(rng, action)
