@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, facts, wrong_fix
+from labs.invariants import random_batch
 from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
 from labs.vla.dataset import demonstrations
 from labs.vla.policy import Policy
@@ -133,7 +134,7 @@ def test_forward_is_the_stock_policys(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The same parameters are trained as before",
-    property="The policy must have the stock policy's weights under the stock policy's names, and train them all.",
+    property="The policy must have the stock policy's weights under the stock policy's names, and the gradient of each must be the stock policy's.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
 def test_parameters_are_the_stock_policys(submission: Submission, rng: Rng) -> None:
@@ -141,6 +142,17 @@ def test_parameters_are_the_stock_policys(submission: Submission, rng: Rng) -> N
     seed = rng.seed()
     seen = submission.observe("exchanged", seed=seed)
     names = sorted(Policy.from_base(seed=seed).state_dict())
+    batch, stock = random_batch(rng, 4), Policy.from_base(seed=seed).train()
+    stock(**batch).loss.backward()
+    wanted = {name: value.grad for name, value in stock.named_parameters() if value.grad is not None}
+    found = submission.observe("policy_gradients", batch=batch, seed=seed)
+    smallest = 1e-3 * max(float(value.norm()) for value in wanted.values())
+    others = [
+        name
+        for name, value in wanted.items()
+        if not distance(found[name], value) < 1e-3 * float(value.norm()) + 1e-2 * smallest
+    ]
+    expect(others, "the list of parameters with another gradient than the stock policy's").equals([])
     expect(seen["own"], "the list of tensors in the checkpoint").equals(names)
     expect(seen["same"], "the list of tensors in the checkpoint that are those of the stock policy").equals(names)
 
@@ -233,6 +245,11 @@ def expect_gradients(seen: Mapping[str, Any], gate: Tensor, up: Tensor, incoming
     exact = EXACT if gate.dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
     for name in ("up", "gate"):
         expect(seen[name], f"the gradient of {name} {where}").close_to(wanted[name].to(gate.dtype), **exact)
+
+
+def distance(gradient: Any, wanted: Tensor) -> float:
+    """How far a gradient is from the one wanted; infinitely far if there is none."""
+    return float((gradient - wanted).norm()) if isinstance(gradient, Tensor) else math.inf
 
 
 def in_float32(submission: Submission, rng: Rng) -> float:

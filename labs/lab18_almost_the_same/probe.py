@@ -75,7 +75,8 @@ def exchanged(learner: Any, seed: int) -> dict[str, Any]:
 def kept_for_backward(learner: Any, frames: int) -> dict[str, float]:
     """How many tensors of the gate's size stay alive after a forward: in the activation, and in one whole MLP."""
     policy = learner.policy.build_policy(0)
-    return _kept(policy, learner.policy.gated_activation, frames)
+    layers = [_kept(layer.mlp, learner.policy.gated_activation, frames) for layer in policy.language_model.layers]
+    return {name: max(one[name] for one in layers) for name in layers[0]}
 
 
 def parameters(learner: Any) -> dict[str, list[int]]:
@@ -87,6 +88,13 @@ def parameters(learner: Any) -> dict[str, list[int]]:
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
     return learner.policy.build_policy(seed).eval().predict(batch)
+
+
+def policy_gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor | None]:
+    """The gradient of each parameter of a fresh policy in training mode."""
+    policy = learner.policy.build_policy(seed).train()
+    policy(**batch).loss.backward()
+    return {name: value.grad for name, value in policy.named_parameters()}
 
 
 def loss_curve(learner: Any, seed: int, steps: int) -> Tensor:
@@ -104,8 +112,9 @@ def subject(learner: Any) -> dict[str, Any]:
 def symptom(learner: Any) -> None:
     """Trains both policies side by side: what `lab run 18` shows."""
     stock = Policy.from_base(seed=18)
-    kept = _kept(learner.policy.build_policy(18), learner.policy.gated_activation, 32)["mlp"]
-    usual = _kept(stock, lambda gate, up: torch.nn.functional.silu(gate) * up, 32)["mlp"]
+    saving, usual = (one.language_model.layers[0].mlp for one in (learner.policy.build_policy(18), stock))
+    kept = _kept(saving, learner.policy.gated_activation, 32)["mlp"]
+    usual = _kept(usual, lambda gate, up: torch.nn.functional.silu(gate) * up, 32)["mlp"]
     batch = next(batches(demonstrations(32, seed=18), 32, steps=1, seed=18))
     same = torch.equal(learner.policy.build_policy(18).eval().predict(batch), stock.eval().predict(batch))
     print("Every MLP of the language model replaced by the memory-saving one\n")
@@ -125,9 +134,8 @@ def _losses(policy: Any, seed: int, steps: int) -> Tensor:
     return torch.tensor(fit(policy, frames, steps=steps, seed=seed, batch_size=BATCH_SIZE), dtype=torch.float64)
 
 
-def _kept(policy: Any, activation: Any, frames: int) -> dict[str, float]:
+def _kept(mlp: Any, activation: Any, frames: int) -> dict[str, float]:
     """Live storage after a forward, without the output and earlier storage, in tensors of the gate's size."""
-    mlp = policy.language_model.layers[0].mlp
     hidden = torch.linspace(-1, 1, frames * 25 * 64).view(frames, 25, 64)
     with torch.no_grad():
         size = mlp.gate_proj(hidden).nbytes
