@@ -5,39 +5,73 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from labs.reference_training import with_dropout
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
 
 SEED, BATCH_SIZE, STEPS = 17, 16, 40
 
 
-def one_step(
-    learner: Any, batch: dict[str, Tensor], seed: int, scale: float, loss_weight: float = 1.0
+def steps(
+    learner: Any,
+    stream: list[dict[str, Tensor]],
+    seed: int,
+    scale: float,
+    weights: list[float],
+    frozen: str | None = None,
 ) -> dict[str, Any]:
-    """One training step of a fresh policy at this loss scale, and the float32 gradient to compare it with.
+    """Training steps of a fresh policy on each batch, beginning at this loss scale.
 
-    The policy's loss is multiplied by `loss_weight`, like an action loss next to a language loss.
-    `moved` is the movement of all weights as one vector, and `gradient` the float32 gradient of the same loss,
-    neither scaled nor clipped. `learning_rate` is the optimizer's.
+    Before each step the policy's loss is multiplied by its entry of `weights`, like an action loss next to a language
+    loss. `frozen` names a part that does not train; the policy is then in evaluation mode. `moved` holds the movement
+    of all weights in each step as one vector, `reported` what the step returned, and `scales` the scale after it.
     """
-    policy = _Weighted.from_base(seed=seed)
-    policy.loss_weight = loss_weight
-    policy.train()
-    policy(**batch).loss.backward()
-    gradient = _joined(parameter.grad for parameter in policy.parameters())
-    policy.zero_grad()
-    before = _joined(policy.parameters())
+    policy = _Weighted.from_base(seed=seed).train(frozen is None)
+    if frozen is not None:
+        policy.get_submodule(frozen).requires_grad_(False)
+    dtypes: set[str] = set()
+    for module in policy.modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(lambda _, __, output: dtypes.add(str(output.dtype)))
     optimizer, scaler = learner.policy.build_optimizer(policy), learner.policy.build_scaler(policy, scale)
-    step = learner.policy.training_step(policy, batch, optimizer, scaler)
+    moved, reported, scales = [], [], []
+    for batch, policy.loss_weight in zip(stream, weights, strict=True):
+        before = _joined(policy.parameters())
+        reported.append(vars(learner.policy.training_step(policy, batch, optimizer, scaler)))
+        moved.append(_joined(policy.parameters()) - before)
+        scales.append(float(scaler.get_scale()))
+    state = [value for one in optimizer.state.values() for value in one.values() if isinstance(value, Tensor)]
     return {
-        "gradient": gradient,
-        "moved": _joined(policy.parameters()) - before,
+        "moved": moved,
+        "reported": reported,
+        "scales": scales,
+        "training": policy.training,
         "learning_rate": float(optimizer.param_groups[0]["lr"]),
-        "norm": float(step.gradient_norm),
-        "skipped": bool(step.skipped),
-        "scale_after": float(scaler.get_scale()),
+        "layers": sorted(dtypes),
+        "kept": sorted({str(value.dtype) for value in (*policy.parameters(), *state)}),
+        "optimized": sum(value.numel() for group in optimizer.param_groups for value in group["params"]),
+    }
+
+
+def scaler(learner: Any) -> dict[str, Any]:
+    """The state of the scaler that `build_scaler` makes by default."""
+    state: dict[str, Any] = learner.policy.build_scaler(Policy.from_base()).state_dict()
+    return state
+
+
+def trained_on(learner: Any, stream: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
+    """`train` on each batch with dropout: the losses returned and passed to `on_step`, and the mode afterwards."""
+    policy = with_dropout(Policy.from_base(seed=seed)).eval()
+    seen: list[tuple[int, float]] = []
+    torch.manual_seed(seed)
+    steps = learner.policy.train(policy, iter(stream), on_step=lambda index, step: seen.append((index, step.loss)))
+    return {
+        "losses": [float(step.loss) for step in steps],
+        "on_step": [float(loss) for _, loss in seen],
+        "indices": [index for index, _ in seen],
+        "training": policy.training,
     }
 
 

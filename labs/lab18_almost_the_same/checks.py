@@ -1,23 +1,29 @@
 """What must hold for a gated activation with its own backward. Runs in the grader's process; never sees the learner's code.
 
-The reference is the derivative of silu(gate) * up in float64, written out below. A plain gradcheck does not test the layout
-and the buffer of the incoming gradient, nor a second use: those are compared with what the same backward gives without them.
+The reference is the derivative of silu(gate) * up in float64, written out below, also where a plain gradcheck does not
+look: the layout and the buffer of the incoming gradient, a second use, and float32.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, facts, wrong_fix
+from labs.invariants import random_batch
 from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
+from labs.vla.dataset import demonstrations
+from labs.vla.policy import Policy
+from labs.vla.training import fit
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
 """A few float64 roundings; the error of a finite difference is a thousand times larger."""
-STEPS = 30
+STEPS, BATCH_SIZE = 30, 32
 CURVE_BAR = 1e-4
 LAYOUTS = ("transposed", "sliced", "expanded")
 
@@ -25,39 +31,47 @@ LAYOUTS = ("transposed", "sliced", "expanded")
 @check(
     kind="behaviour",
     title="Backward is the derivative of forward",
-    property="In float64 the gradients of gate and up must be the derivative of silu(gate) * up, to the last digits.",
+    property="The gradients of gate and up must be the derivative of silu(gate) * up to the last digits, in float64 and in float32, for any shape, also if the other input is frozen; and forward must be bit for bit silu(gate) * up.",
     instrument="debugkit.gradcheck(GatedActivation, gate, up)",
 )
 def test_gradient_is_the_derivative(submission: Submission, rng: Rng) -> None:
-    for shape in ((rng.integer(2, 5), rng.integer(5, 9), 12), (rng.integer(20, 40), 3)):
-        gate, up, incoming = (rng.normal(*shape, std=2.0, dtype=torch.float64) for _ in range(3))
+    shapes = ((rng.integer(2, 5), rng.integer(5, 9), 12), (rng.integer(20, 40), 3), (1,), (2, 3))
+    for shape, dtype in zip(shapes, (torch.float64, torch.float64, torch.float64, torch.float32), strict=True):
+        gate, up, incoming = (rng.normal(*shape, std=2.0, dtype=dtype) for _ in range(3))
         seen = submission.observe("gradients", gate=gate, up=up, incoming=incoming)
-        for_gate, for_up = derivative(gate, up, incoming)
-        found = formula(seen["gate"], gate, up, incoming)
-        expect(found, "formula")
-        if found != "the derivative":
+        if shape == shapes[0]:
+            expect(formula(seen.get("gate"), gate, up, incoming), "formula")
+            expect(in_float32(submission, rng), "error in float32")
+            expect(seen["custom"], "whether a custom Function computes it")
             transposed = submission.observe("gradients", gate=gate, up=up, incoming=incoming, layout="transposed")
-            expect(lies_contiguous(transposed["gate"]), "contiguous whatever comes in")
-        expect(seen["output"], "silu(gate) * up").close_to(gate * torch.sigmoid(gate) * up, rtol=1e-12, atol=1e-13)
-        expect(seen["up"], "the gradient of up").close_to(for_up, **EXACT)
-        expect(seen["gate"], "the gradient of gate").close_to(for_gate, **EXACT)
+            expect(lies_contiguous(transposed.get("gate")), "contiguous whatever comes in")
+        of = f"of shape {list(shape)} in {str(dtype).removeprefix('torch.')}"
+        expect(seen["raised"], f"the error that backward {of} raises").equals(None)
+        expect(seen["output"], f"silu(gate) * up {of}").equals(F.silu(gate) * up)
+        expect_gradients(seen, gate, up, incoming, of)
+        if shape == shapes[1]:
+            alone = submission.observe("gradient_of_one", gate=gate, up=up, incoming=incoming)
+            expect_gradients(alone, gate, up, incoming, "with the other input frozen")
 
 
 @check(
     kind="behaviour",
     title="The incoming gradient is only read",
-    property="Backward must not change the incoming buffer: if outputs are added, another branch of the graph reads it too.",
+    property="Backward must not change the incoming buffer, nor gate and up: if outputs are added, another branch of the graph reads it too.",
     instrument="debugkit.gradcheck(GatedActivation, gate, up)",
 )
 def test_incoming_gradient_is_only_read(submission: Submission, rng: Rng) -> None:
     shape = (rng.integer(3, 6), rng.integer(6, 9))
     gate, up, skip, incoming = (rng.normal(*shape, dtype=torch.float64) for _ in range(4))
     seen = submission.observe("gradients", gate=gate, up=up, incoming=incoming)
-    expect(torch.equal(seen["incoming"], incoming), "the buffer of the incoming gradient is unchanged,").is_true()
+    expect(
+        torch.equal(seen["incoming"], incoming), "backward leaves the incoming gradient's buffer as it was:"
+    ).is_true()
+    for name, before, after in zip(("gate", "up"), (gate, up), seen["inputs"], strict=True):
+        expect(torch.equal(after, before), f"backward leaves {name} as it was:").is_true()
     both = submission.observe("gradients_of_a_residual", gate=gate, up=up, skip=skip, incoming=incoming)
     expect(both["skip"], "the gradient of the other branch of a residual connection").close_to(incoming, **EXACT)
-    expect(both["up"], "the gradient of up, in a residual connection").close_to(seen["up"], **EXACT)
-    expect(both["gate"], "the gradient of gate, in a residual connection").close_to(seen["gate"], **EXACT)
+    expect_gradients(both, gate, up, incoming, "in a residual connection")
 
 
 @check(
@@ -73,26 +87,26 @@ def test_layout_of_the_gradient_does_not_matter(submission: Submission, rng: Rng
         incoming = rng.normal(*shape, dtype=torch.float64)
         if layout == "expanded":
             incoming = incoming[..., :1].repeat(1, 1, shape[-1])
-        plain = submission.observe("gradients", gate=gate, up=up, incoming=incoming)
-        found = submission.observe("gradients", gate=gate, up=up, incoming=incoming, layout=layout)
-        expect(found["up"], f"the gradient of up, from a {layout} gradient").close_to(plain["up"], **EXACT)
-        expect(found["gate"], f"the gradient of gate, from a {layout} gradient").close_to(plain["gate"], **EXACT)
+        seen = submission.observe("gradients", gate=gate, up=up, incoming=incoming, layout=layout)
+        expect(seen["raised"], f"the error that backward raises with a {layout} gradient").equals(None)
+        expect_gradients(seen, gate, up, incoming, f"from a {layout} gradient")
 
 
 @check(
     kind="behaviour",
     title="Two uses in one graph are independent",
-    property="With two activations in one graph, each must give the same gradients as alone.",
+    property="With two activations in one graph, and a forward without a graph between them and backward, each must give the same gradients as alone.",
     instrument="debugkit.gradcheck(GatedActivation, gate, up)",
 )
 def test_two_uses_are_independent(submission: Submission, rng: Rng) -> None:
     shape = (2, rng.integer(3, 6), rng.integer(6, 9))
     gate, up, incoming = (rng.normal(*shape, dtype=torch.float64) for _ in range(3))
     together = submission.observe("gradients_of_two_uses", gate=gate, up=up, incoming=incoming)
+    latest, _ = derivative(gate[0] + 1.0, up[0] + 1.0, incoming[0])
+    expect(torch.allclose(together["gate"][0], latest, **EXACT), "the first use has the latest forward's gradient")
     for use in range(2):
-        alone = submission.observe("gradients", gate=gate[use], up=up[use], incoming=incoming[use])
-        expect(together["up"][use], f"the gradient of up in use {use}").close_to(alone["up"], **EXACT)
-        expect(together["gate"][use], f"the gradient of gate in use {use}").close_to(alone["gate"], **EXACT)
+        seen = {name: value[use] for name, value in together.items()}
+        expect_gradients(seen, gate[use], up[use], incoming[use], f"in use {use + 1} of 2")
 
 
 @check(
@@ -120,11 +134,27 @@ def test_forward_is_the_stock_policys(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The same parameters are trained as before",
-    property="The policy must have the stock policy's trainable parameters, with the same names and shapes.",
+    property="The policy must have the stock policy's weights under the stock policy's names, and the gradient of each must be the stock policy's.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
-def test_parameters_are_the_stock_policys(submission: Submission) -> None:
+def test_parameters_are_the_stock_policys(submission: Submission, rng: Rng) -> None:
     expect_stock_parameters(submission)
+    seed = rng.seed()
+    seen = submission.observe("exchanged", seed=seed)
+    names = sorted(Policy.from_base(seed=seed).state_dict())
+    batch, stock = random_batch(rng, 4), Policy.from_base(seed=seed).train()
+    stock(**batch).loss.backward()
+    wanted = {name: value.grad for name, value in stock.named_parameters() if value.grad is not None}
+    found = submission.observe("policy_gradients", batch=batch, seed=seed)
+    smallest = 1e-3 * max(float(value.norm()) for value in wanted.values())
+    others = [
+        name
+        for name, value in wanted.items()
+        if not distance(found[name], value) < 1e-3 * float(value.norm()) + 1e-2 * smallest
+    ]
+    expect(others, "the list of parameters with another gradient than the stock policy's").equals([])
+    expect(seen["own"], "the list of tensors in the checkpoint").equals(names)
+    expect(seen["same"], "the list of tensors in the checkpoint that are those of the stock policy").equals(names)
 
 
 @check(
@@ -134,14 +164,21 @@ def test_parameters_are_the_stock_policys(submission: Submission) -> None:
     instrument="lab run 18",
 )
 def test_training_takes_the_same_course(submission: Submission, seed: int) -> None:
-    curves = submission.observe("loss_curves", seed=seed, steps=STEPS)
-    expect(curves["stock"], "the stock policy's losses").has_shape(STEPS)
-    expect(curves["stock"][-1] - curves["stock"][0], "the change of the stock policy's loss").below(-0.05)
-    apart = (curves["memory_saving"] - curves["stock"]).abs().max()
+    measured = submission.observe("loss_curve", seed=seed, steps=STEPS)
+    expect(measured, "the losses").has_shape(STEPS)
+    frames = demonstrations(STEPS * BATCH_SIZE, seed)
+    stock = fit(Policy.from_base(seed=seed), frames, steps=STEPS, seed=seed, batch_size=BATCH_SIZE)
+    apart = (measured - torch.tensor(stock, dtype=torch.float64)).abs().max()
     expect(float(apart), "the largest distance between the two loss curves").at_most(CURVE_BAR)
 
 
-FORMULA = "test_gradient_is_the_derivative/formula"
+DERIVATIVE = "test_gradient_is_the_derivative"
+FORMULA = f"{DERIVATIVE}/formula"
+ERROR = f"{DERIVATIVE}/error in float32"
+KEPT = "test_two_tensors_are_kept/the number of tensors the activation keeps"
+READ = "test_incoming_gradient_is_only_read/backward leaves the incoming gradient's buffer as it was:"
+LATEST = "test_two_uses_are_independent/the first use has the latest forward's gradient"
+LAYOUT = "test_layout_of_the_gradient_does_not_matter/the error that backward raises with a transposed gradient"
 
 
 @wrong_fix(
@@ -149,7 +186,7 @@ FORMULA = "test_gradient_is_the_derivative/formula"
     says="This is a finite difference: the derivative to nine digits. It costs two more forwards, and in float32, where training runs, its rounding error is far too large. Write the derivative out.",
 )
 def recognise_finite_difference(evidence: Mapping[str, Any]) -> bool:
-    return evidence[FORMULA] == "nearly the derivative"
+    return evidence[FORMULA] == "nearly the derivative" and evidence[ERROR] > 1e-3
 
 
 @wrong_fix(
@@ -157,7 +194,7 @@ def recognise_finite_difference(evidence: Mapping[str, Any]) -> bool:
     says="The layout of the incoming gradient is handled now, but it was not the fault: the gradient of gate still lacks a term.",
 )
 def recognise_contiguous(evidence: Mapping[str, Any]) -> bool:
-    contiguous = evidence.get("test_gradient_is_the_derivative/contiguous whatever comes in")
+    contiguous = evidence[f"{DERIVATIVE}/contiguous whatever comes in"]
     return evidence[FORMULA] == "without the sigmoid's own change" and contiguous is True
 
 
@@ -174,8 +211,7 @@ def recognise_other_half(evidence: Mapping[str, Any]) -> bool:
     says="The formula is correct, but it is written into the incoming gradient's own memory. Everything else that reads that buffer now reads your result; gradcheck does not test that.",
 )
 def recognise_in_place(evidence: Mapping[str, Any]) -> bool:
-    name = "test_incoming_gradient_is_only_read/the buffer of the incoming gradient is unchanged,"
-    return evidence[FORMULA] == "the derivative" and evidence.get(name) is False
+    return evidence[FORMULA] == "the derivative" and evidence[READ] is False
 
 
 @wrong_fix(
@@ -183,8 +219,46 @@ def recognise_in_place(evidence: Mapping[str, Any]) -> bool:
     says="The gradient is correct, because autograd computes it, but the memory is no longer saved: silu(gate) is kept as a third tensor.",
 )
 def recognise_autograd(evidence: Mapping[str, Any]) -> bool:
-    kept = evidence.get("test_two_tensors_are_kept/kept_for_backward")
-    return kept is not None and evidence[FORMULA] == "the derivative" and kept["activation"] > 2.5
+    by_autograd = evidence[f"{DERIVATIVE}/whether a custom Function computes it"] is False
+    return by_autograd and evidence[FORMULA] == "the derivative" and evidence[KEPT] > 2.5
+
+
+@wrong_fix(
+    "kept_on_the_class",
+    says="What backward needs is kept where there is room for one forward: the latest one overwrites it, and all uses get its gradient. Keep it in ctx, which each use has for itself.",
+)
+def recognise_kept_on_class(evidence: Mapping[str, Any]) -> bool:
+    return evidence[LATEST] is True and evidence[FORMULA] == "the derivative"
+
+
+@wrong_fix(
+    "flat_view",
+    says="The formula is correct, but `view` needs a gradient that is contiguous in memory. Autograd also passes transposed and expanded ones; elementwise arithmetic needs no view.",
+)
+def recognise_flat_view(evidence: Mapping[str, Any]) -> bool:
+    return evidence[FORMULA] == "the derivative" and "view size is not compatible" in (evidence[LAYOUT] or "")
+
+
+def expect_gradients(seen: Mapping[str, Any], gate: Tensor, up: Tensor, incoming: Tensor, where: str) -> None:
+    """The gradients of gate and up must be the derivative, to a few roundings."""
+    wanted = dict(zip(("gate", "up"), derivative(gate.double(), up.double(), incoming.double()), strict=True))
+    exact = EXACT if gate.dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
+    for name in ("up", "gate"):
+        expect(seen[name], f"the gradient of {name} {where}").close_to(wanted[name].to(gate.dtype), **exact)
+
+
+def distance(gradient: Any, wanted: Tensor) -> float:
+    """How far a gradient is from the one wanted; infinitely far if there is none."""
+    return float((gradient - wanted).norm()) if isinstance(gradient, Tensor) else math.inf
+
+
+def in_float32(submission: Submission, rng: Rng) -> float:
+    """The largest error of the gradient of gate in float32; infinite if there is none."""
+    gate, up, incoming = (rng.normal(8, 16) for _ in range(3))
+    seen = submission.observe("gradients", gate=gate, up=up, incoming=incoming)
+    if seen["raised"] is not None:
+        return math.inf
+    return float((seen["gate"] - derivative(gate, up, incoming)[0]).abs().max())
 
 
 def derivative(gate: Tensor, up: Tensor, incoming: Tensor) -> tuple[Tensor, Tensor]:

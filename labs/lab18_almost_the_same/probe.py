@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 from labs.vla.dataset import batches, demonstrations
@@ -16,16 +17,31 @@ BATCH_SIZE = 32
 
 
 def gradients(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor, layout: str = "contiguous") -> dict[str, Any]:
-    """Output and gradients of the gated activation, and what the buffer of the incoming gradient holds afterwards.
+    """Output and gradients of the gated activation, and what its inputs and the incoming buffer hold afterwards.
 
     `layout` is the incoming gradient's layout in memory: contiguous, transposed, sliced, or expanded from its first
-    column (the columns that the caller passes are then all equal).
+    column (the columns that the caller passes are then all equal). `raised` is the error that backward raised.
     """
-    gate, up = (x.clone().requires_grad_() for x in (gate, up))
-    output = learner.policy.gated_activation(gate, up)
+    leaves = [x.clone().requires_grad_() for x in (gate, up)]
+    output = learner.policy.gated_activation(*leaves)
+    seen = {"output": output.detach().clone(), "custom": isinstance(output.grad_fn, BackwardCFunction)}
     buffer = _laid_out(incoming, layout)
-    for_gate, for_up = torch.autograd.grad(output, (gate, up), buffer)
-    return {"output": output.detach(), "gate": for_gate, "up": for_up, "incoming": buffer}
+    try:
+        for_gate, for_up = torch.autograd.grad(output, leaves, buffer)
+    except RuntimeError as error:
+        return {**seen, "raised": str(error)}
+    inputs = [x.detach() for x in leaves]
+    return {**seen, "raised": None, "gate": for_gate, "up": for_up, "incoming": buffer, "inputs": inputs}
+
+
+def gradient_of_one(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor) -> dict[str, Tensor]:
+    """The gradient of each input while the other is frozen."""
+    found = {}
+    for name in ("gate", "up"):
+        inputs = {"gate": gate.clone(), "up": up.clone()}
+        leaf = inputs[name].requires_grad_()
+        (found[name],) = torch.autograd.grad(learner.policy.gated_activation(**inputs), leaf, incoming.clone())
+    return found
 
 
 def gradients_of_a_residual(
@@ -39,17 +55,28 @@ def gradients_of_a_residual(
 
 
 def gradients_of_two_uses(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor) -> dict[str, Tensor]:
-    """Gradients if both forwards run before either backward; all arguments (2, ...), one row for each use."""
+    """Gradients if both forwards, and one in evaluation, run before either backward; one row (2, ...) for each use."""
     leaves = [(g.clone().requires_grad_(), u.clone().requires_grad_()) for g, u in zip(gate, up, strict=True)]
     outputs = [learner.policy.gated_activation(g, u) for g, u in leaves]
+    with torch.no_grad():
+        learner.policy.gated_activation(gate[0] + 1.0, up[0] + 1.0)
     found = torch.autograd.grad(outputs, [leaf for pair in leaves for leaf in pair], list(incoming.clone()))
     return {"gate": torch.stack(found[0::2]), "up": torch.stack(found[1::2])}
+
+
+def exchanged(learner: Any, seed: int) -> dict[str, Any]:
+    """Whether this policy and the stock one load each other's state, and whether the MLPs hold the stock layers."""
+    ours, stock = learner.policy.build_policy(seed), Policy.from_base(seed=seed)
+    state = {name: value.clone() for name, value in stock.state_dict().items()}
+    same = {name for name, value in ours.state_dict().items() if name in state and torch.equal(value, state[name])}
+    return {"own": sorted(ours.state_dict()), "same": sorted(same)}
 
 
 def kept_for_backward(learner: Any, frames: int) -> dict[str, float]:
     """How many tensors of the gate's size stay alive after a forward: in the activation, and in one whole MLP."""
     policy = learner.policy.build_policy(0)
-    return _kept(policy, learner.policy.gated_activation, frames)
+    layers = [_kept(layer.mlp, learner.policy.gated_activation, frames) for layer in policy.language_model.layers]
+    return {name: max(one[name] for one in layers) for name in layers[0]}
 
 
 def parameters(learner: Any) -> dict[str, list[int]]:
@@ -63,14 +90,16 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     return learner.policy.build_policy(seed).eval().predict(batch)
 
 
-def loss_curves(learner: Any, seed: int, steps: int) -> dict[str, Tensor]:
-    """Losses of a short training from one seed on one set of batches, with this policy and with the stock one."""
-    frames = demonstrations(steps * BATCH_SIZE, seed)
-    made = {"memory_saving": learner.policy.build_policy(seed), "stock": Policy.from_base(seed=seed)}
-    return {
-        name: torch.tensor(fit(policy, frames, steps=steps, seed=seed, batch_size=BATCH_SIZE), dtype=torch.float64)
-        for name, policy in made.items()
-    }
+def policy_gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor | None]:
+    """The gradient of each parameter of a fresh policy in training mode."""
+    policy = learner.policy.build_policy(seed).train()
+    policy(**batch).loss.backward()
+    return {name: value.grad for name, value in policy.named_parameters()}
+
+
+def loss_curve(learner: Any, seed: int, steps: int) -> Tensor:
+    """Losses of a short training from one seed."""
+    return _losses(learner.policy.build_policy(seed), seed, steps)
 
 
 def subject(learner: Any) -> dict[str, Any]:
@@ -83,8 +112,9 @@ def subject(learner: Any) -> dict[str, Any]:
 def symptom(learner: Any) -> None:
     """Trains both policies side by side: what `lab run 18` shows."""
     stock = Policy.from_base(seed=18)
-    kept = _kept(learner.policy.build_policy(18), learner.policy.gated_activation, 32)["mlp"]
-    usual = _kept(stock, lambda gate, up: torch.nn.functional.silu(gate) * up, 32)["mlp"]
+    saving, usual = (one.language_model.layers[0].mlp for one in (learner.policy.build_policy(18), stock))
+    kept = _kept(saving, learner.policy.gated_activation, 32)["mlp"]
+    usual = _kept(usual, lambda gate, up: torch.nn.functional.silu(gate) * up, 32)["mlp"]
     batch = next(batches(demonstrations(32, seed=18), 32, steps=1, seed=18))
     same = torch.equal(learner.policy.build_policy(18).eval().predict(batch), stock.eval().predict(batch))
     print("Every MLP of the language model replaced by the memory-saving one\n")
@@ -92,15 +122,20 @@ def symptom(learner: Any) -> None:
     print(f"  predicted actions              {'bit for bit the same' if same else 'not the same'}\n")
     print("Training both, 40 steps from the same seed on the same batches\n")
     print("  step      stock   memory-saving   difference")
-    curves = loss_curves(learner, seed=18, steps=40)
+    policies = {"memory_saving": learner.policy.build_policy(18), "stock": Policy.from_base(seed=18)}
+    curves = {name: _losses(policy, 18, 40) for name, policy in policies.items()}
     for step in (0, 1, 2, 5, 10, 20, 30, 39):
         ours, theirs = (float(curves[name][step]) for name in ("memory_saving", "stock"))
         print(f"  {step:4d}   {theirs:8.4f}   {ours:13.4f}   {ours - theirs:+10.1e}")
 
 
-def _kept(policy: Any, activation: Any, frames: int) -> dict[str, float]:
+def _losses(policy: Any, seed: int, steps: int) -> Tensor:
+    frames = demonstrations(steps * BATCH_SIZE, seed)
+    return torch.tensor(fit(policy, frames, steps=steps, seed=seed, batch_size=BATCH_SIZE), dtype=torch.float64)
+
+
+def _kept(mlp: Any, activation: Any, frames: int) -> dict[str, float]:
     """Live storage after a forward, without the output and earlier storage, in tensors of the gate's size."""
-    mlp = policy.language_model.layers[0].mlp
     hidden = torch.linspace(-1, 1, frames * 25 * 64).view(frames, 25, 64)
     with torch.no_grad():
         size = mlp.gate_proj(hidden).nbytes

@@ -18,13 +18,13 @@ STILL = 1 / 60
 """Share of the recorded frames in which the operator has not moved yet."""
 
 
-def gradients(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
-    """The loss of a fresh policy, and the norm of every parameter's gradient after one backward."""
-    policy = learner.policy.build_policy(seed)
+def gradients(learner: Any, batch: Batch, training: bool, seed: int) -> dict[str, Any]:
+    """The loss of a fresh policy, and the norm of every parameter's gradient after one backward (None: no gradient)."""
+    policy = learner.policy.build_policy(seed).train(training)
     loss = policy(**batch).loss
     loss.backward()
-    norms = {name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None}
-    return {"loss": loss.detach(), "norms": norms, "parameters": len(list(policy.parameters()))}
+    norms = {name: None if p.grad is None else float(p.grad.norm()) for name, p in policy.named_parameters()}
+    return {"loss": loss.detach(), "norms": norms}
 
 
 def origin(learner: Any, batch: Batch, seed: int) -> dict[str, str]:
@@ -43,18 +43,47 @@ def loss_of_predictions(learner: Any, predicted: Tensor, target: Tensor, is_pad:
     return {"loss": loss.detach(), "gradient": gradient}
 
 
-def one_step(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
-    """`train_step` on a fresh policy: the loss it returns, and how far it moved the weights of the head."""
+def one_step(learner: Any, batch: Batch, seed: int) -> dict[str, Tensor]:
+    """`train_step` on a fresh policy: how far it moved each row of the last layer's weight, (H * 3,)."""
     policy = learner.policy.build_policy(seed)
-    before = [p.detach().clone() for p in policy.head.parameters()]
-    loss = learner.policy.train_step(policy, learner.policy.build_optimizer(policy), batch)
-    moved = [float((p.detach() - b).norm()) for p, b in zip(policy.head.parameters(), before, strict=True)]
-    return {"loss": loss, "moved": moved}
+    learner.policy.train_step(policy, learner.policy.build_optimizer(policy), batch)
+    weight: Tensor = policy.head.mlp[-1].weight.detach()  # it was zero
+    return {"moved": weight.norm(dim=1)}
 
 
-def named(learner: Any) -> Any:
-    """The learner's answer."""
-    return learner.policy.FIRST_NONFINITE_OP
+def steps(learner: Any, stream: list[Batch], weight: Tensor, plain: bool, seed: int) -> dict[str, Any]:
+    """`train_step` on each batch: the losses, the trained weights by name, and the error that it raised, if any.
+
+    The last layer begins with `weight`. If `plain` the optimizer is SGD with a learning rate of 1 and the policy is in
+    training mode, else the optimizer is the learner's and the policy in evaluation mode.
+    """
+    policy = learner.policy.build_policy(seed).train(plain)
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.copy_(weight)
+    optimizer = learner.policy.build_optimizer(policy)
+    if plain:
+        optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
+    losses, raised = [], None
+    for batch in stream:
+        try:
+            losses.append(learner.policy.train_step(policy, optimizer, batch))
+        except FloatingPointError as error:
+            raised = str(error)
+            break
+    weights = dict(policy.named_parameters())
+    return {"losses": losses, "weights": weights, "raised": raised, "training": policy.training}
+
+
+def built(learner: Any) -> dict[str, Any]:
+    """The policy's weights by default, and the optimizer's class, settings and number of weights."""
+    policy = learner.policy.build_policy()
+    optimizer = learner.policy.build_optimizer(policy)
+    return {
+        "weights": policy.state_dict(),
+        "class": type(optimizer).__name__,
+        "settings": [optimizer.defaults.get(name) for name in ("lr", "betas", "weight_decay")],
+        "optimized": sum(value.numel() for group in optimizer.param_groups for value in group["params"]),
+    }
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:

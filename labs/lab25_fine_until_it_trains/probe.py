@@ -21,59 +21,80 @@ SHOWN_FRAMES = 4
 COLUMN = 46
 
 
-def expert_in_half(learner: Any, batch: dict[str, Tensor], feature: Tensor, seed: int, louder: float) -> dict[str, Any]:
-    """The head's input in evaluation mode under float16 autocast, and the expert's weights.
+def evaluated(
+    learner: Any, batch: dict[str, Tensor], feature: Tensor, weights: dict[str, Tensor], half: bool, seed: int
+) -> Tensor:
+    """The head's input (B, D) in evaluation mode, under float16 autocast if `half`.
 
-    The language model returns `feature` (B, D), and the expert's last weight is `louder` times as large.
+    The language model returns `feature` (B, D), and the expert has `weights`.
     """
-    policy = _loud(learner, seed, louder).eval()
-    with _half():
+    policy = _with_weights(learner, seed, weights).eval()
+    with torch.no_grad(), _half(half):
+        return _through_the_expert(policy, batch, feature).float()
+
+
+def trained_on(
+    learner: Any,
+    batch: dict[str, Tensor],
+    feature: Tensor,
+    weights: dict[str, Tensor],
+    cotangent: Tensor,
+    half: bool,
+    seed: int,
+) -> dict[str, Any]:
+    """The head's input (B, D) in training mode, and the gradients of its scalar product with `cotangent` (B, D)."""
+    policy = _with_weights(learner, seed, weights).train()
+    feature = feature.clone().requires_grad_()
+    with _half(half):
         output = _through_the_expert(policy, batch, feature)
-    return {"output": output, "weights": {name: value.detach() for name, value in policy.expert.state_dict().items()}}
+    gradients = torch.autograd.grad(
+        (output.float() * cotangent).sum(), [feature, *policy.expert.parameters()], allow_unused=True
+    )
+    names = ["feature", *(name for name, _ in policy.expert.named_parameters())]
+    return {"output": output.detach().float(), "gradients": dict(zip(names, gradients, strict=True))}
 
 
-def training_step(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Any]:
-    """The loss of one training pass under float16 autocast, and the norm of every gradient (-1 where there is none)."""
-    policy = _loud(learner, seed, louder).train()
+def training_step(learner: Any, batch: dict[str, Tensor], weights: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """The loss of one training pass under float16 autocast, and each gradient's norm, or None."""
+    policy = _with_weights(learner, seed, weights).train()
     loss = _half_loss(policy, batch)
     loss.backward()
-    return {
-        "loss": loss.detach(),
-        "gradients": {
-            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
-            for name, parameter in policy.named_parameters()
-        },
-    }
+    norms = {name: None if one.grad is None else float(one.grad.norm()) for name, one in policy.named_parameters()}
+    return {"loss": loss.detach(), "gradients": norms}
 
 
-def evaluation(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Tensor]:
-    """The chunk (B, H, 3) that a policy predicts in float32, and under float16 autocast."""
-    policy = _loud(learner, seed, louder).eval()
-    with _half():
-        half = policy.predict(batch)
-    return {"float32": policy.predict(batch), "half": half.float()}
-
-
-def dtypes(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, str]:
-    """The output dtype of every linear layer and convolution of the policy under float16 autocast."""
+def predicted(learner: Any, batch: dict[str, Tensor], half: bool, seed: int) -> Tensor:
+    """The chunk (B, H, 3) that a fresh policy predicts in evaluation mode."""
     policy = learner.policy.build_policy(seed).eval()
+    with _half(half):
+        chunk: Tensor = policy.predict(batch)
+    return chunk.float()
+
+
+def dtypes(learner: Any, batch: dict[str, Tensor], training: bool, seed: int) -> dict[str, str]:
+    """The output dtype of every linear layer and convolution of the policy under float16 autocast."""
+    policy = learner.policy.build_policy(seed).train(training)
     seen: dict[str, str] = {}
     for name, module in policy.named_modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
-            module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: str(output.dtype)}))
+            module.register_forward_hook(
+                lambda _, __, output, name=name: seen.update({name: str(output.dtype).removeprefix("torch.")})
+            )
     with torch.no_grad(), _half():
+        policy(**batch)
         policy.predict(batch)
     return seen
 
 
-def dropped(learner: Any, batch: dict[str, Tensor], feature: Tensor, seed: int) -> Tensor:
-    """The expert's contribution to `feature` (B, D) in training mode, in float32."""
-    return _through_the_expert(learner.policy.build_policy(seed).train(), batch, feature) - feature
+def stored(learner: Any, seed: int) -> dict[str, Tensor]:
+    """What the policy that `build_policy` returns would save."""
+    state: dict[str, Tensor] = learner.policy.build_policy(seed).state_dict()
+    return state
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     """The chunk that a fresh policy predicts in evaluation mode, (B, H, 3)."""
-    return learner.policy.build_policy(seed).eval().predict(batch)
+    return predicted(learner, batch, False, seed)
 
 
 def trained_in_half(learner: Any, seed: int, steps: int) -> list[float]:
@@ -131,8 +152,8 @@ def _underflow_overflow(policy: nn.Module, batch: dict[str, Tensor]) -> list[str
     return []
 
 
-def _half() -> torch.autocast:
-    return torch.autocast("cpu", dtype=torch.float16)
+def _half(enabled: bool = True) -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.float16, enabled=enabled)
 
 
 def _half_loss(policy: Any, batch: dict[str, Tensor]) -> Tensor:
@@ -147,25 +168,20 @@ def _batch(seed: int) -> dict[str, Tensor]:
 def _through_the_expert(policy: Any, batch: dict[str, Tensor], feature: Tensor) -> Tensor:
     """The head's input, (B, D), when the language model's last hidden state is `feature`."""
     given: list[Tensor] = []
-    handles = (
-        policy.language_model.register_forward_hook(lambda _, __, output: _with_last(output, feature)),
-        policy.head.mlp.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0].detach().clone())),
-    )
-    policy.predict(batch)
-    for handle in handles:
-        handle.remove()
+    policy.language_model.register_forward_hook(lambda _, __, output: _with_last(output, feature))
+    policy.head.mlp.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    policy(**batch)
     return given[0]
 
 
 def _with_last(output: Any, feature: Tensor) -> Any:
-    hidden = output.last_hidden_state.clone()  # (B, T, D)
+    hidden = output.last_hidden_state.to(feature.dtype, copy=True)  # (B, T, D)
     hidden[:, -1] = feature
     output.last_hidden_state = hidden
     return output
 
 
-def _loud(learner: Any, seed: int, louder: float) -> Any:
+def _with_weights(learner: Any, seed: int, weights: dict[str, Tensor]) -> Any:
     policy = learner.policy.build_policy(seed)
-    with torch.no_grad():
-        policy.expert.mlp.down.weight.mul_(louder)
+    policy.expert.load_state_dict(weights)
     return policy

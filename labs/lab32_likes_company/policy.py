@@ -62,7 +62,7 @@ def collate_plans(plans: Sequence[Sequence[int]]) -> Batch:
     """
     rows = [torch.tensor(words) for words in plans]
     start, end = torch.tensor([START]), torch.tensor([END])
-    plan_ids = pad_sequence([torch.cat([start, row]) for row in rows], batch_first=True, padding_value=END)
+    plan_ids = pad_sequence([torch.cat([start, row]) for row in rows], batch_first=True)
     labels = pad_sequence([torch.cat([row, end]) for row in rows], batch_first=True)
     plan_mask = pad_sequence([torch.ones(len(row) + 1, dtype=torch.long) for row in rows], batch_first=True)
     return {"plan_ids": plan_ids, "plan_mask": plan_mask, "labels": labels}

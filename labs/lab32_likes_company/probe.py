@@ -16,41 +16,66 @@ SYMPTOM_STEPS, STEPS_BY_HEART, FRAMES_BY_HEART = 100, 100, 16
 _STREAM = 32
 
 
-def training_step(learner: Any, observation: dict[str, Tensor], plans: list[list[int]], seed: int) -> dict[str, Any]:
-    """The loss of a fresh policy on observations with these plans, its logits (B, T, words), and their gradient."""
-    policy = learner.policy.build_policy(seed)
+def training_step(
+    learner: Any, observation: dict[str, Tensor], plans: list[list[int]], training: bool, seed: int
+) -> dict[str, Any]:
+    """The loss of a fresh policy, its logits (B, T, words), and the gradients of the logits and the parameters."""
+    policy = learner.policy.build_policy(seed).train(training)
     logits: list[Tensor] = []
 
     def keep(_module: Any, _inputs: Any, output: Tensor) -> None:
         output.retain_grad()
         logits.append(output)
 
-    handle = policy.plan_head.register_forward_hook(keep)
-    loss = policy(**observation, **learner.policy.collate_plans(plans)).loss
-    handle.remove()
-    loss.backward()
-    without = [name for name, value in policy.named_parameters() if value.grad is None]
-    return {"loss": loss, "logits": logits[-1], "gradient": logits[-1].grad, "without": without}
+    policy.plan_head.register_forward_hook(keep)
+    output = policy(**observation, **learner.policy.collate_plans(plans))
+    output.loss.backward()
+    gradients = {name: value.grad for name, value in policy.named_parameters()}
+    return {
+        "loss": output.loss.detach(),
+        "returned": output.logits.detach(),
+        "logits": logits[-1].detach(),
+        "gradient": logits[-1].grad,
+        "gradients": gradients,
+    }
 
 
-def losses(learner: Any, observation: dict[str, Tensor], plans: list[list[int]], seed: int) -> dict[str, Any]:
-    """The loss of a batch, and the loss of each of its rows alone."""
-    policy = learner.policy.build_policy(seed).eval()
-
-    def loss(rows: slice) -> float:
-        some = {name: value[rows] for name, value in observation.items()}
-        with torch.no_grad():
-            return float(policy(**some, **learner.policy.collate_plans(plans[rows])).loss)
-
-    return {"together": loss(slice(None)), "alone": [loss(slice(i, i + 1)) for i in range(len(plans))]}
+def vocabulary(learner: Any) -> list[str]:
+    """The words of the plans, in the order of their ids."""
+    return list(learner.policy.PLAN_WORDS)
 
 
-def logits(learner: Any, observation: dict[str, Tensor], plans: list[list[int]], seed: int) -> Tensor:
-    """The logits (B, T, words) of a fresh policy that reads these plans."""
-    policy = learner.policy.build_policy(seed).eval()
+def stored(learner: Any, seed: int) -> dict[str, Any]:
+    """The names in the checkpoint, and the sizes of the head."""
+    policy = learner.policy.build_policy(seed)
+    return {"names": sorted(policy.state_dict()), "head": [policy.head.horizon, policy.head.action_dim]}
+
+
+def logits(
+    learner: Any, observation: dict[str, Tensor], plans: list[list[int]], training: bool, seed: int
+) -> dict[str, Any]:
+    """The logits (B, T, words) of a fresh policy that reads these plans without labels, and the loss."""
+    policy = learner.policy.build_policy(seed).train(training)
     batch = learner.policy.collate_plans(plans)
     with torch.no_grad():
-        return policy(**observation, plan_ids=batch["plan_ids"], plan_mask=batch["plan_mask"]).logits
+        output = policy(**observation, plan_ids=batch["plan_ids"], plan_mask=batch["plan_mask"])
+    return {"logits": output.logits, "loss": output.loss}
+
+
+def batch(learner: Any, seed: int, count: int) -> dict[str, Any]:
+    """The batch of `count` moments drawn from `seed`, and the plan of each."""
+    moments = sample_moments(np.random.default_rng(seed), count)
+    return {"batch": learner.policy.planning_batch(moments), "plans": _plans(learner, moments)}
+
+
+def said(learner: Any, observation: dict[str, Tensor], weight: Tensor, bias: Tensor, seed: int) -> list[list[int]]:
+    """The plans that a policy says whose plan head has this weight and bias."""
+    policy = learner.policy.build_policy(seed).eval()
+    with torch.no_grad():
+        policy.plan_head.weight.copy_(weight)
+        policy.plan_head.bias.copy_(bias)
+    words: list[list[int]] = policy.say(observation)
+    return words
 
 
 def learnt_by_heart(learner: Any, seed: int) -> dict[str, Tensor]:

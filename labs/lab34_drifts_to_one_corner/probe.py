@@ -19,9 +19,11 @@ STEPS = 80
 EPISODES = 50
 
 
-def there_and_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor) -> dict[str, Tensor]:
+def there_and_back(
+    learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor, training: bool = True
+) -> dict[str, Tensor]:
     """With the ranges of `demonstrated` (N, H, A): `action` (M, A) encoded, and decoded again."""
-    tokeniser = _tokeniser(learner, demonstrated, action_is_pad)
+    tokeniser = _tokeniser(learner, demonstrated, action_is_pad).train(training)
     tokens = tokeniser.encode(action)
     return {"tokens": tokens, "returned": tokeniser.decode(tokens)}
 
@@ -34,22 +36,25 @@ def every_token(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, token
 
 
 def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """A fresh policy with the batch's ranges: its loss, its logits (B, H, A, bins), the tokens of the demonstrated
-    actions, the executed chunk (B, H, A), and the executed chunk's tokens."""
+    """A fresh policy with the batch's ranges: its loss, the tokens of the demonstrated actions, and the executed chunk
+    (B, H, A)."""
     policy = _policy(learner, batch, seed)
-    logits: list[Tensor] = []
-    handle = policy.head.register_forward_hook(lambda _, __, output: logits.append(output.detach().clone()))
     with torch.no_grad():
         loss = policy(**batch).loss
-    handle.remove()
-    action = policy.predict(batch)
-    return {
-        "loss": loss,
-        "logits": logits[0],
-        "tokens": policy.head.encode(batch["action"]),
-        "action": action,
-        "action_tokens": policy.head.encode(action),
-    }
+    return {"loss": loss, "tokens": policy.head.encode(batch["action"]), "action": policy.predict(batch)}
+
+
+def decoded_by(learner: Any, seed: int, count: int, tokens: Tensor) -> dict[str, Any]:
+    """`tokens` (M, A) decoded by a built policy, by one fitted twice, and by one that loads the first one's state; and
+    the weights of the first one's head."""
+    frames, others = demonstrations(count, seed), demonstrations(count, seed + 1)
+    built, again = (learner.policy.build_policy(some, seed) for some in (frames, others))
+    again.head.tokeniser.fit(torch.from_numpy(frames.action), torch.from_numpy(frames.action_is_pad))
+    loaded = learner.policy.SpeakingPolicy.from_base(seed=1)
+    loaded.load_state_dict(built.state_dict())
+    policies = {"a built policy": built, "a policy fitted again": again, "a policy that loads the checkpoint": loaded}
+    decoded = {name: policy.head.decode(tokens) for name, policy in policies.items()}
+    return {"decoded": decoded, "head": built.head.state_dict()}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:

@@ -66,7 +66,7 @@ def build_scaler(policy: Policy, scale: float = INITIAL_SCALE) -> GradScaler:
 
 
 def training_step(policy: Policy, batch: Batch, optimizer: torch.optim.Optimizer, scaler: GradScaler) -> Step:
-    """Train on one batch: forward in mixed precision, scaled backward, clip, step."""
+    """Train on one batch, in the policy's current mode: forward in mixed precision, scaled backward, clip, step."""
     scale = scaler.get_scale()
     optimizer.zero_grad()
     with torch.autocast(policy.device.type, dtype=torch.float16):

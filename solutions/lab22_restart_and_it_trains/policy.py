@@ -24,10 +24,6 @@ from labs.vla.policy import Policy
 GRIPPER_WEIGHT = 0.5
 MAX_GRADIENT_NORM = 1.0
 
-FIRST_NONFINITE_OP = "SqrtBackward0"
-"""Your finding: the backward node, such as "AddmmBackward0", that makes the first Inf or NaN from finite numbers in the
-step that breaks the policy."""
-
 
 class DistanceHead(RegressionHead):
     """Regresses the chunk; its loss is the distance between move and target, not the squared distance."""
@@ -71,7 +67,7 @@ def build_optimizer(policy: Policy) -> torch.optim.Optimizer:
 
 
 def train_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
-    """One update; returns its loss. Raises FloatingPointError if the loss is not finite."""
+    """One update in the policy's current mode; returns its loss. Raises FloatingPointError if it is not finite."""
     loss = policy(**batch).loss
     if not torch.isfinite(loss):
         raise FloatingPointError(f"The loss is {loss.item()}.")

@@ -11,9 +11,11 @@ Notable choices
 - The expert's weights come from a checkpoint trained in bfloat16. Like many large models it has a massive activation:
   one hidden unit that is huge for every input and acts as a bias (arXiv:2402.17762). `load_expert` replaces that file:
   random weights, and one unit with the sizes that were measured in T5.
+- The expert stores the file's weights, so other checkpoints load with `load_state_dict`. In some of them another unit
+  is the massive one, and its weight is up to four times as large.
 - The block's output is multiplied by `OUTPUT_SCALE` before it is added, so the feature keeps its size.
-- Training runs under `torch.autocast(dtype=torch.float16)`, around the whole policy: parameters stay float32, matrix
-  products are computed in half precision.
+- Training runs under `torch.autocast(dtype=torch.float16)`, around the whole policy. Parameters stay float32; the
+  towers, the language model and the head, which do nearly all of the work, compute in half precision.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ DROPOUT = 0.1
 
 MASSIVE_UNIT, MASSIVE_CHANNEL = 17, 5
 MASSIVE_GATE, MASSIVE_WEIGHT = 98.5, 6.46
-"""Gate and value of the massive unit, and its weight towards one channel: 98.5² x 6.46 is 62,700."""
+"""Gate and value of the massive unit, and its weight towards one channel."""
 
 
 class GatedGelu(nn.Module):
@@ -59,7 +61,7 @@ class ActionExpert(nn.Module):
         self.mlp = GatedGelu(width, hidden)
 
     def forward(self, feature: Tensor) -> Tensor:
-        """The feature with the block's scaled contribution added."""
+        """The feature, in float32 or float16, with the block's scaled contribution added."""
         with torch.autocast(feature.device.type, enabled=False):
             feature = feature.float()
             return feature + OUTPUT_SCALE * self.mlp(self.norm(feature))

@@ -73,6 +73,16 @@ def wrong_sign_below(starter: ModuleType) -> float:
     return gate.detach()[shipped.sign() != difference.sign()].max().item()
 
 
+def breaks_at(starter: ModuleType) -> float:
+    for exponent in range(-1, -46, -1):
+        point = torch.tensor([10.0**exponent, 0.0], requires_grad=True)
+        starter.distance(point, torch.zeros(2)).backward()
+        assert point.grad is not None
+        if not point.grad.isfinite().all():
+            return exponent
+    raise AssertionError("Every gradient is finite.")
+
+
 def finite_after_backward(starter: ModuleType) -> str:
     frames = starter.wrist_demonstrations(2000, seed=3)
     policy = starter.build_policy(frames, seed=0)
@@ -147,6 +157,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("17", "unchanged_weights"): unchanged_weights,
     ("18", "wrong_sign_below"): wrong_sign_below,
     ("21", "finite_after_backward"): finite_after_backward,
+    ("22", "breaks_at"): breaks_at,
     ("53", "weight_ratio"): weight_ratio,
     ("62", "keeps_most"): keeps_most,
     ("71", "different_tables"): different_tables,
