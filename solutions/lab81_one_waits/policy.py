@@ -9,9 +9,8 @@ moves, so they stay in the data. A batch of B frames holds N images and a mask o
     state (B, 3) ────── proprioception ──────────────────────────────────── (B, 1, D) ┘
 
 Notable choices
-- Where there is no image the patches are zeros *and* masked: the language model does not attend to them, and does not
-  count them as positions. A frame without an image is a shorter sequence.
-- The tower processes the images that exist, or a single blank image, whose result is discarded, if there are none.
+- A frame without an image is a shorter sequence: the language model does not attend to its patches, and does not count
+  them as positions.
 - Each process has its own batches. `DistributedDataParallel` averages the gradients during the backward pass, so all
   processes take the same step and keep the same weights.
 """
