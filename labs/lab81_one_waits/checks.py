@@ -193,16 +193,17 @@ def recognise_no_sync(evidence: Mapping[str, Any]) -> bool:
     says="One process skips its batch, so it takes fewer steps than the other. The backward passes are paired by order, not by batch: from there on the processes average different steps, and the last step waits alone.",
 )
 def recognise_dropped_batch(evidence: Mapping[str, Any]) -> bool:
-    return _falls_behind(evidence) and any(made["forwards"] < made["batches"] for made in evidence[COUNTS])
+    dropped = any(made["forwards"] < made["batches"] for made in evidence[COUNTS])
+    return dropped and _only_waits(evidence) and not any(made["without_gradient"] for made in evidence[COUNTS])
 
 
 @wrong_fix(
     "skip_the_step",
-    says="One process skips its backward pass when it has no image. The other is in its backward pass at that time, and averages with the next one of the first process: from there on the two are one step apart.",
+    says="One process skips its backward pass when it has no image. The other one waits in its own for gradients that are never sent, and the first one waits in its next forward pass.",
 )
 def recognise_skipped_step(evidence: Mapping[str, Any]) -> bool:
-    forwards_alone = any(made["backwards"] < made["losses"] for made in evidence[COUNTS])
-    return _falls_behind(evidence) and forwards_alone and _all_forwards(evidence)
+    skipped = any(made["backwards"] < made["losses"] for made in evidence[COUNTS])
+    return skipped and _only_waits(evidence) and _all_forwards(evidence)
 
 
 @wrong_fix(
@@ -242,11 +243,9 @@ def _all_forwards(evidence: Mapping[str, Any]) -> bool:
     return all(made["forwards"] == made["batches"] and not made["unsynchronized"] for made in evidence[COUNTS])
 
 
-def _falls_behind(evidence: Mapping[str, Any]) -> bool:
-    """Whether one process waits at the end although none has raised and none took a step without a gradient."""
-    ended, counts = evidence[ENDED], evidence[COUNTS]
-    whole = not any(made["without_gradient"] or made["unsynchronized"] for made in counts)
-    return whole and "waiting" in ended and "raised" not in ended
+def _only_waits(evidence: Mapping[str, Any]) -> bool:
+    """Whether a process waits at the end although none has raised."""
+    return "waiting" in evidence[ENDED] and "raised" not in evidence[ENDED]
 
 
 def endings(ranks: Sequence[Mapping[str, Any]]) -> str:

@@ -42,10 +42,11 @@ def trained_together(
 ) -> list[dict[str, Any]]:
     """Train one policy in one process per stream of batches; returns a result for each process.
 
-    `ended` is `finished`, `raised …` or `still waiting`; `losses` are the process's own; `before` and `parameters` are
-    the parameters at its start and at its end; `counts` is described by `COUNTS`. Each process builds a policy of its
-    own: the first from `seed`. Uses plain SGD at `rate`, so that one step at rate 1 subtracts the gradient. With
-    `normalized` each gradient is divided by its size: averaging the weights after the step is then another training.
+    `ended` is `finished`, `raised …`, `aborted` or `still waiting`; `losses` are the process's own; `before` and
+    `parameters` are the parameters at its start and at its end; `counts` is described by `COUNTS`. Each process builds
+    a policy of its own: the first from `seed`. Uses plain SGD at `rate`, so that one step at rate 1 subtracts the
+    gradient. With `normalized` each gradient is divided by its size: averaging the weights after the step is then
+    another training.
     """
     return _together(learner, streams, seed, _normalized(rate) if normalized else _sgd(rate))
 
@@ -193,7 +194,8 @@ def _together(
         notes = [Path(folder) / f"rank{rank}" for rank in range(len(streams))]
         sys.stdout.flush()
         gc.collect()
-        children = []
+        children: list[int] = []
+        dead: dict[int, str] = {}
         try:
             for rank, stream in enumerate(streams):
                 child = os.fork()
@@ -202,17 +204,31 @@ def _together(
                 children.append(child)
             deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline and not all(note.exists() for note in notes):
-                if not show and all(counts.of(rank)["idle"] >= IDLE_BEATS for rank in range(len(streams))):
+                dead |= _newly_dead(children, dead)
+                idle = [rank in dead or counts.of(rank)["idle"] >= IDLE_BEATS for rank in range(len(streams))]
+                if not show and all(idle):
                     break
                 time.sleep(0.02)
         finally:
-            for child in children:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-        silent = {"ended": "still waiting", "at": "", "losses": []}
-        silent |= {"before": {}, "parameters": {}, "began": [], "over": 0.0}
-        results = [torch.load(note) if note.exists() else silent for note in notes]
+            for rank, child in enumerate(children):
+                if rank not in dead:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+        silent = {"at": "", "losses": [], "before": {}, "parameters": {}, "began": [], "over": 0.0}
+        results = [
+            torch.load(note) if note.exists() else {"ended": dead.get(rank, "still waiting"), **silent}
+            for rank, note in enumerate(notes)
+        ]
     return [{**result, "counts": counts.of(rank)} for rank, result in enumerate(results)]
+
+
+def _newly_dead(children: list[int], dead: dict[int, str]) -> dict[int, str]:
+    """How the processes that have ended since the last call did so, by rank. None ends by itself."""
+    found = {}
+    for rank, child in enumerate(children):
+        if rank not in dead and os.waitpid(child, os.WNOHANG) != (0, 0):
+            found[rank] = "aborted"
+    return found
 
 
 def _be_a_rank(
