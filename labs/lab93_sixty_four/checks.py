@@ -112,7 +112,10 @@ def test_record_is_what_ran(submission: Submission, rng: Rng) -> None:
 )
 def test_shared_groups_are_as_they_were(submission: Submission) -> None:
     seen = submission.observe("composed_by_another_project", main=OTHER_PROJECT)
-    expect(seen, "what another project gets").equals({"train": SHARED, "robot": ROBOT, "seed": 1})
+    expect(seen, "what another project gets")
+    for name, value in flat({"train": SHARED, "robot": ROBOT, "seed": 1}).items():
+        expect(flat(seen).get(name), f"{name} of another project").equals(value)
+    expect(len(flat(seen)), "the number of settings of another project").equals(len(SHARED) + len(ROBOT) + 1)
 
 
 @check(
@@ -195,7 +198,8 @@ def recognise_removed(evidence: Mapping[str, Any]) -> bool:
 def recognise_robot_last(evidence: Mapping[str, Any]) -> bool:
     sources, alone = evidence[SOURCES], evidence[FOUR]["without an override"]
     train = all(alone[name] == value for name, value in sources["project"].items() if name.startswith("train."))
-    return train and alone["robot.execute"] == sources["shared"]["robot.execute"]
+    shared = all(alone[name] == sources["shared"][name] for name in ("train.steps", "robot.horizon", "robot.execute"))
+    return train and shared
 
 
 def _project_overrides_the_command_line(evidence: Mapping[str, Any]) -> bool:
