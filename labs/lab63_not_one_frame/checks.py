@@ -26,6 +26,9 @@ FITS = {12.0: 16, 7.5: 8}
 LARGE, SMALL = FITS
 STEPS, OUTCOME_BUDGET = 8, 9.0
 RATE = 1e-3
+OPTIMIZER = {"type": "AdamW", "lr": RATE, "betas": (0.9, 0.95), "weight_decay": 0.01}
+TOLERANCE = 3e-6
+"""Of a weight after an update: less than a third of what the weight decay alone does to a weight of 1."""
 
 
 @check(
@@ -61,6 +64,7 @@ def test_gradient_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
     for frames, budget, stale in situations:
         batch, seed = unequal_batch(rng, frames), rng.seed()
         batch["action_is_pad"] |= frames == 3
+        batch["action_is_pad"][:, 1:] |= frames == 1  # a single step
         seen = submission.observe("step_within", batch=batch, budget=budget * MIB, seed=seed, stale=stale)
         where = f"of {frames} frames{', all of them padding' if frames == 3 else ''}, in {budget} MiB"
         expect(seen, f"the step {where}")
@@ -74,14 +78,14 @@ def test_gradient_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
         ).at_most(1e-4)
         expect(seen["loss"], f"the loss {where}").close_to(loss, rtol=1e-4)
         expect(moved(seen["weights"], policy, wanted), f"the weights' largest error after the update {where}").at_most(
-            1e-4
+            TOLERANCE
         )
 
 
 @check(
     kind="behaviour",
     title="If nothing fits, the error says what was tried",
-    property="If not even one frame fits, the step must raise torch.OutOfMemoryError with each size that was tried and its reason, without an update.",
+    property="If not even one frame fits, the step must raise torch.OutOfMemoryError with each size that was tried and its reason, without an update. Any other error must be raised as it is.",
     instrument="lab run 63",
 )
 def test_nothing_fits(submission: Submission, rng: Rng) -> None:
@@ -104,6 +108,8 @@ def test_nothing_fits(submission: Submission, rng: Rng) -> None:
     fresh = dict(Policy.from_base(seed=seed).named_parameters())
     changed = [name for name, value in seen["weights"].items() if not torch.equal(value, fresh[name])]
     expect(", ".join(changed[:1]) or "nothing", "what the failed step changed in the weights").equals("nothing")
+    other = submission.observe("other_error", batch=batch, seed=seed)
+    expect(other, "what the step raises if the policy raises an IndexError").equals("IndexError: no camera 3")
 
 
 @check(
@@ -138,12 +144,15 @@ def test_nothing_is_left(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="The model is unchanged",
-    property="The policy must have the base policy's trained parameters, with the same names and shapes.",
+    title="Model and optimizer are unchanged",
+    property="The policy must have the base policy's trained parameters, with the same names and shapes, and the optimizer its settings.",
     instrument="debugkit.check(policy, batch, select=['DK113'])",
 )
-def test_it_is_the_same_model(submission: Submission) -> None:
+def test_it_is_the_same_model(submission: Submission, rng: Rng) -> None:
     expect_stock_parameters(submission)
+    seen = submission.observe("step_within", batch=unequal_batch(rng, 2), budget=100 * MIB, seed=rng.seed())
+    for name, value in OPTIMIZER.items():
+        expect(seen["optimizer"][name], f"the optimizer's {name}").equals(value)
 
 
 @check(
@@ -285,7 +294,9 @@ def ending(seen: Mapping[str, Any]) -> str:
 def reference_step(seed: int, batch: Batch) -> tuple[Policy, float]:
     """The base policy after one update of AdamW with the gradient of the whole batch, and the loss before it."""
     policy = Policy.from_base(seed=seed)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=RATE, betas=OPTIMIZER["betas"], weight_decay=OPTIMIZER["weight_decay"]
+    )
     loss = policy(**batch).loss
     loss.backward()
     optimizer.step()
@@ -297,7 +308,7 @@ def moved(weights: Mapping[str, Tensor], policy: Policy, gradients: Mapping[str,
     apart = [torch.zeros(1)]
     for name, parameter in policy.named_parameters():
         gradient = gradients[name]
-        clear = torch.ones_like(parameter) if gradient is None else (gradient == 0) | (gradient.abs() > 1e-5)
+        clear = torch.ones_like(parameter) if gradient is None else (gradient == 0) | (gradient.abs() > 1e-4)
         apart.append((weights[name] - parameter.detach())[clear.bool()].abs().flatten())
     return float(torch.cat(apart).max())
 

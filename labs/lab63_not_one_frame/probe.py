@@ -75,10 +75,27 @@ def step_within(learner: Any, batch: Batch, budget: float, seed: int, stale: boo
         "gradients": gradients,
         "weights": {name: p.detach().clone() for name, p in policy.named_parameters()},
         "left": memory.live - before - lasting,
+        "optimizer": {"type": type(optimizer).__name__}
+        | {name: optimizer.param_groups[0][name] for name in ("lr", "betas", "weight_decay")},
         "reasons": memory.reasons,
         "cache": empty_cache.call_count,
         "collect": collect.call_count,
     }
+
+
+def other_error(learner: Any, batch: Batch, seed: int) -> str:
+    """What training_step raises if the policy raises an IndexError: its type and text."""
+    policy = learner.policy.build_policy(seed)
+
+    def fail(*_: Any) -> None:
+        raise IndexError("no camera 3")
+
+    policy.register_forward_pre_hook(fail)
+    try:
+        learner.policy.training_step(policy, learner.policy.build_optimizer(policy), batch)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
 
 
 def parameters(learner: Any) -> dict[str, list[int]]:

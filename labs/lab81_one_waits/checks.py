@@ -14,6 +14,7 @@ from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
+    WORDS,
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
     random_batch,
@@ -43,6 +44,13 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
     ranks = submission.observe("trained_together", streams=streams, seed=seed, rate=RATE, normalized=True)
     expect([rank["counts"] for rank in ranks], "the counts of each process")
     expect(endings(ranks), "how the two processes ended").equals(FINISHED)
+    declared = submission.observe("declared_timeout")
+    for rank, result in enumerate(ranks):
+        expect(result["counts"]["timeout_s"], f"the time-out of process {rank}, in seconds,").above(0)
+        expect(result["counts"]["timeout_s"], f"the time-out of process {rank}, in seconds,").equals(declared)
+        expect(
+            result["counts"]["evaluations"], f"the number of forward passes of process {rank} in evaluation mode"
+        ).equals(0.0)
     first, second = (rank["parameters"] for rank in ranks)
     different = sorted(name for name in first if not torch.equal(first[name], second[name]))
     expect(few(different), "what differs between the weights of the two processes").equals("nothing")
@@ -108,6 +116,7 @@ def test_no_picture_is_no_picture(submission: Submission, rng: Rng) -> None:
         given = submission.observe("losses", batch=batch, seed=seed)
         for padding, loss in losses.items():
             expect(given[padding], f"the loss {padding} {where}").close_to(loss, rtol=1e-3, atol=1e-5)
+        expect(given["graph"], f"the chunk predicted {where} requires a gradient,").is_false()
 
 
 @check(
@@ -260,8 +269,13 @@ def few(names: Sequence[str]) -> str:
 
 
 def frames(rng: Rng, size: int, *, seeing: bool) -> Batch:
-    """A random batch: with `seeing`, some frames have an image, at least the first; else none has."""
+    """A random batch, with instructions of 3 to 8 words.
+
+    With `seeing`, some frames have an image, at least the first; else none has.
+    """
     batch = random_batch(rng, size)
+    words = rng.integers(3, WORDS + 1, size)
+    batch["attention_mask"] = (torch.arange(WORDS)[None] < words[:, None]).long()
     has_image = rng.boolean(size) if seeing else torch.zeros(size, dtype=torch.bool)
     has_image[0] |= seeing
     return {**batch, "pixel_values": batch["pixel_values"][has_image], "has_image": has_image}

@@ -58,14 +58,21 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     return policy.predict({**batch, "has_image": has_image})
 
 
-def losses(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The training loss of a newly built policy, with the batch's padding and without any."""
+def declared_timeout(learner: Any) -> float:
+    """The seconds of the learner's TIMEOUT."""
+    return learner.policy.TIMEOUT.total_seconds()
+
+
+def losses(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """The training loss of a newly built policy, with the batch's padding and without any; has predict() a graph?"""
     policy = learner.policy.MixedPolicy.from_base(seed=seed)
     unpadded = {name: value for name, value in batch.items() if name != "action_is_pad"}
+    graph = policy.predict(batch).requires_grad
     with torch.no_grad():
         return {
             "with `action_is_pad`": policy(**batch).loss,
             "without `action_is_pad`": policy(**unpadded).loss,
+            "graph": graph,
         }
 
 
@@ -148,6 +155,7 @@ COUNTS = (
     "empty",
     "forwards",
     "losses",
+    "evaluations",
     "unsynchronized",
     "backwards",
     "without_gradient",
@@ -157,8 +165,8 @@ COUNTS = (
 """What is counted in each process, also in one that never returns.
 
 Beats since it last computed; the time-out that it asked for; batches requested; passes through the vision tower, and
-those of no image; forward passes begun and completed, and those under `no_sync`; backward passes begun; the most
-parameters without a gradient in an optimizer step, of all and of the tower; optimizer steps.
+those of no image; forward passes begun and completed, those in evaluation mode, and those under `no_sync`; backward
+passes begun; the most parameters without a gradient in an optimizer step, of all and of the tower; optimizer steps.
 """
 
 
@@ -248,7 +256,7 @@ def _be_a_rank(
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     told: dict[str, Any] = {"ended": "finished", "at": "", "losses": [], "before": {}, "parameters": {}, "began": []}
-    policy = learner.policy.MixedPolicy.from_base(seed=seed + rank)
+    policy = learner.policy.MixedPolicy.from_base(seed=seed + rank).eval()
     if not show:
         _replace_time_out(rank, counts)
         threading.Thread(target=_count_idle_beats, args=(rank, counts), daemon=True).start()
@@ -309,6 +317,8 @@ def _count_passes(rank: int, counts: Counts, policy: Any, model: Any, optimizer:
 
     def begun(*_: Any) -> None:
         counts.add(rank, "forwards")
+        if not all(module.training for module in model.modules()):
+            counts.add(rank, "evaluations")
         if not getattr(model, "require_backward_grad_sync", True):
             counts.add(rank, "unsynchronized")
 

@@ -26,6 +26,7 @@ from labs.vla.training import WARM_UP_STEPS, learning_rate_at
 
 SHAKING, LATER = 0.5, 0.9
 LEARNING_RATE = 1e-3
+OPTIMIZER = {"type": "AdamW", "initial_lr": LEARNING_RATE, "betas": (0.9, 0.95), "weight_decay": 0.01}
 SHARE_LEFT = 0.3
 
 
@@ -114,6 +115,8 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     expect(len(seen["losses"]), "the number of steps").equals(len(steps))
     for step, (loss, wanted) in enumerate(zip(seen["losses"], losses, strict=True), start=1):
         expect(loss.double(), f"the loss of step {step} of {len(steps)}").close_to(wanted, rtol=1e-4)
+    for name, value in OPTIMIZER.items():
+        expect(seen["optimizer"][name], f"the optimizer's {name}").equals(value)
     expect(seen["logged"].double(), "the loss that was logged last").close_to(losses[-1], rtol=1e-4)
     rate = LEARNING_RATE / WARM_UP_STEPS
     off = max(float((seen["weights"][name] - value).abs().max()) for name, value in policy.named_parameters()) / rate

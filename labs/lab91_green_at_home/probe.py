@@ -76,7 +76,11 @@ def fitted(learner: Any, steps: list[dict[str, Tensor]], seed: int) -> dict[str,
         trainer = _trainer(max_epochs=1, callbacks=[losses])
         trainer.fit(module, _ready(steps))
     weights = {name: value.detach() for name, value in module.policy.named_parameters()}
-    return {"losses": losses.all, "logged": trainer.callback_metrics.get("loss"), "weights": weights}
+    optimizer = trainer.optimizers[0]
+    settings = {"type": type(optimizer).__name__}
+    settings |= {name: optimizer.param_groups[0][name] for name in ("initial_lr", "betas", "weight_decay")}
+    logged = trainer.callback_metrics.get("loss")
+    return {"losses": losses.all, "logged": logged, "weights": weights, "optimizer": settings}
 
 
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:

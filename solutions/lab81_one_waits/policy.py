@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labs.vla.policy import Policy, PolicyOutput
 
 TIMEOUT = timedelta(seconds=5)
-"""How long a process waits for the others before it raises. NCCL's default is ten minutes; for debugging, 5 seconds."""
+"""How long a process waits for the others before it raises: short, for debugging. NCCL's default is ten minutes."""
 
 
 class MixedPolicy(Policy):
@@ -57,7 +57,7 @@ class MixedPolicy(Policy):
 
     @torch.no_grad()
     def predict(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The action chunk for observations, (B, H, A) in environment units; ignores the batch's actions."""
+        """The action chunk for observations, (B, H, A) in environment units, without a graph; actions are ignored."""
         return self(**{name: value for name, value in batch.items() if not name.startswith("action")}).action
 
     def embed_frames(self, pixel_values: Tensor, has_image: Tensor) -> Tensor:
@@ -80,7 +80,10 @@ def wrap(policy: MixedPolicy) -> nn.Module:
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[dict[str, Tensor]]) -> list[float]:
-    """Train one step on each of this process's batches; returns the losses. All processes have equally many batches."""
+    """Train one step on each of this process's batches, in training mode; returns the losses.
+
+    All processes have equally many batches.
+    """
     losses = []
     model.train()
     for batch in batches:
