@@ -39,7 +39,7 @@ def head_loss(
 
 
 def policy_loss(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The loss of a newly built policy, and the absolute error of each number that it predicts, normalised (B, H, A)."""
+    """The loss of a newly built policy, and the error of each number that it predicts, normalised, (B, H, A)."""
     policy = learner.policy.build_policy(seed).eval()
     with torch.no_grad():
         error, _ = _error(policy, batch)
