@@ -253,7 +253,7 @@ class _Moves(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func is Tensor.to:
             self.results.append(result)
-        named = [str(given) for given in (*args[1:], *(kwargs or {}).values()) if isinstance(given, str | torch.device)]
+        named = [given for given in (*args[1:], *(kwargs or {}).values()) if isinstance(given, str)]
         self.to_cpu += func is Tensor.cpu or (func is Tensor.to and "cpu" in named)
         return result
 
