@@ -13,6 +13,7 @@ from typing import Any
 
 import _tables
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
 
 import debugkit
 from debugkit.rule import all_rules
@@ -41,6 +42,13 @@ def on_config(config: Any) -> Any:
         if "Rules" in entry:
             entry["Rules"] += _rule_sections(docs)
     return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Publish the schema of a report beside debugkit's pages."""
+    schema = Path(debugkit.__file__).parent / "report" / "schema.json"
+    files.append(File.generated(config, "debugkit/report.schema.json", abs_src_path=str(schema)))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -154,6 +154,9 @@ def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
         f"<li>{lab.minutes} minutes</li>",
         f"<li>edit <code>{', '.join(lab.editable)}</code></li>",
     ]
+    if lab.questions:
+        noun = "question" if len(lab.questions) == 1 else "questions"
+        facts.append(f"<li>{len(lab.questions)} {noun} in <code>answers.toml</code></li>")
     if lab.prerequisites:
         wanted = ", ".join(f"{number} {titles.get(number, '')}".strip() for number in lab.prerequisites)
         facts.append(f"<li>after {wanted}</li>")

@@ -27,11 +27,13 @@ from torch import Tensor
 
 from labs.vla.dataset import batches, demonstrations
 
-PATIENCE_S = 60.0
-"""After this time a process counts as hanging even if it computes."""
 BEAT_S = 0.05
+"""How often each process looks whether it has computed."""
+WORK = 0.02
+"""Below this part of one processor's time between two beats, a process has not computed."""
 IDLE_BEATS = 30
 """A process that has not computed for so many beats waits."""
+LONGEST_S = 80.0
 WITHOUT_IMAGE = 0.3
 BATCH_SIZE = 16
 SHOWN_STEPS = 8
@@ -203,20 +205,14 @@ def _together(
         sys.stdout.flush()
         gc.collect()
         children: list[int] = []
-        dead: dict[int, str] = {}
+        dead: set[int] = set()
         try:
             for rank, stream in enumerate(streams):
                 child = os.fork()
                 if child == 0:
                     _be_a_rank(learner, rank, len(streams), meeting, stream, seed, optimizer, notes[rank], counts, show)
                 children.append(child)
-            deadline = time.monotonic() + PATIENCE_S
-            while time.monotonic() < deadline and not all(note.exists() for note in notes):
-                dead |= _newly_dead(children, dead)
-                idle = [rank in dead or counts.of(rank)["idle"] >= IDLE_BEATS for rank in range(len(streams))]
-                if not show and all(idle):
-                    break
-                time.sleep(0.02)
+            _wait_for(notes, counts, children, dead, until_idle=not show)
         finally:
             for rank, child in enumerate(children):
                 if rank not in dead:
@@ -224,19 +220,24 @@ def _together(
                     os.waitpid(child, 0)
         silent = {"at": "", "losses": [], "before": {}, "parameters": {}, "began": [], "over": 0.0}
         results = [
-            torch.load(note) if note.exists() else {"ended": dead.get(rank, "still waiting"), **silent}
+            torch.load(note) if note.exists() else {"ended": "aborted" if rank in dead else "still waiting", **silent}
             for rank, note in enumerate(notes)
         ]
     return [{**result, "counts": counts.of(rank)} for rank, result in enumerate(results)]
 
 
-def _newly_dead(children: list[int], dead: dict[int, str]) -> dict[int, str]:
-    """How the processes that have ended since the last call did so, by rank. None ends by itself."""
-    found = {}
-    for rank, child in enumerate(children):
-        if rank not in dead and os.waitpid(child, os.WNOHANG) != (0, 0):
-            found[rank] = "aborted"
-    return found
+def _wait_for(notes: list[Path], counts: Counts, children: list[int], dead: set[int], *, until_idle: bool) -> None:
+    """Return when every process has finished, or when none of them computes: a busy machine is not a hang.
+
+    Adds to `dead` the ranks whose process has ended; none ends by itself.
+    """
+    began = time.monotonic()
+    while time.monotonic() - began < LONGEST_S and not all(note.exists() for note in notes):
+        dead |= {rank for rank, child in enumerate(children) if rank not in dead and os.waitpid(child, os.WNOHANG)[0]}
+        idle = [rank in dead or counts.of(rank)["idle"] >= IDLE_BEATS for rank in range(len(notes))]
+        if until_idle and all(idle):
+            return
+        time.sleep(0.02)
 
 
 def _be_a_rank(
@@ -275,7 +276,7 @@ def _be_a_rank(
     told["parameters"], told["over"] = _copy(policy), time.monotonic()
     torch.save(told, note.with_suffix(".part"))
     note.with_suffix(".part").rename(note)
-    time.sleep(2 * PATIENCE_S)
+    time.sleep(2 * LONGEST_S)
     os._exit(0)
 
 
@@ -287,7 +288,7 @@ def _replace_time_out(rank: int, counts: Counts) -> None:
         wanted = options.get("timeout")
         if wanted is not None:
             counts.set(rank, "timeout_s", wanted.total_seconds())
-            options["timeout"] = timedelta(seconds=2 * PATIENCE_S)
+            options["timeout"] = timedelta(seconds=2 * LONGEST_S)
         join(*args, **options)
 
     dist.init_process_group = join_patiently
@@ -302,7 +303,7 @@ def _count_idle_beats(rank: int, counts: Counts) -> None:
     while True:
         time.sleep(BEAT_S)
         now = time.process_time() - time.thread_time()
-        idle = idle + 1 if now - used < 0.02 * BEAT_S else 0
+        idle = idle + 1 if now - used < WORK * BEAT_S else 0
         used = now
         counts.set(rank, "idle", idle)
 
