@@ -120,13 +120,16 @@ def test_nothing_fits(submission: Submission, rng: Rng) -> None:
 )
 def test_as_few_micro_batches_as_fit(submission: Submission, rng: Rng) -> None:
     batch = unequal_batch(rng, FRAMES)
-    for budget, frames in FITS.items():
+    sizes = {}
+    for budget in FITS:
         seen = submission.observe("step_within", batch=batch, budget=budget * MIB, seed=rng.seed())
-        sizes = [size for size, _ in seen["forwards"]]
-        expect(sizes, f"the micro-batches in {budget} MiB")
-        expect(sizes[-1], f"the micro-batch size that runs in {budget} MiB").at_least(frames)
+        sizes[budget] = [size for size, _ in seen["forwards"]]
+        expect(sizes[budget], f"the micro-batches in {budget} MiB")
+    for budget, frames in FITS.items():
+        last = sizes[budget][-1]
+        expect(last, f"the micro-batch size that runs in {budget} MiB").at_least(frames)
         expect(
-            sizes.count(sizes[-1]) * sizes[-1], f"the number of frames in the attempt that ran in {budget} MiB"
+            sizes[budget].count(last) * last, f"the number of frames in the attempt that ran in {budget} MiB"
         ).equals(FRAMES)
 
 
@@ -216,7 +219,7 @@ def recognise_checkpoint_only(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_one_checkpoint(evidence: Mapping[str, Any]) -> bool:
     kept = evidence[ROOMY]["grown"]
-    return 0 <= kept < 0.1 * MIB and not ran(evidence, LARGE) and same_gradient(evidence)
+    return 0 <= kept < 0.5 * MIB and not ran(evidence, LARGE) and same_gradient(evidence)
 
 
 @wrong_fix(
