@@ -108,11 +108,13 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 )
 def test_head_is_unchanged(submission: Submission, rng: Rng) -> None:
     for horizon, action_dim in ((8, 3), (rng.integer(2, 7), rng.integer(4, 9))):
-        feature, seed = rng.normal(3, WIDTH), rng.seed()
+        feature, seed = rng.normal(3, WIDTH, std=30.0), rng.seed()
         given = submission.observe("chunk", feature=feature, horizon=horizon, action_dim=action_dim, seed=seed)
         with private_randomness(seed), torch.no_grad():
             wanted = ChunkHead(WIDTH, horizon, action_dim)(feature)
         expect(given, f"the chunk of {horizon} steps of {action_dim} numbers").close_to(wanted, rtol=1e-4, atol=1e-5)
+        known = submission.observe("sizes", horizon=horizon, action_dim=action_dim)
+        expect(known, "the head's own `horizon` and `action_dim`").equals([horizon, action_dim])
     batch, seed = random_batch(rng, 3, horizon=8), rng.seed()
     given = submission.observe("action", batch=batch, seed=seed)
     expect(given, "the policy's chunk").close_to(build_policy(seed).eval().predict(batch), rtol=1e-4, atol=1e-5)

@@ -20,6 +20,12 @@ def chunk(learner: Any, feature: Tensor, horizon: int, action_dim: int, seed: in
         return _head(learner, feature, horizon, action_dim, seed).predict(feature)
 
 
+def sizes(learner: Any, horizon: int, action_dim: int) -> list[int]:
+    """The sizes that a newly built head says it has."""
+    head = learner.policy.ChunkHead(16, horizon, action_dim)
+    return [head.horizon, head.action_dim]
+
+
 def head_loss(
     learner: Any, feature: Tensor, target: Tensor, is_pad: Tensor, seed: int, training: bool = True
 ) -> dict[str, Any]:
