@@ -39,7 +39,9 @@ class Memory(StorageCounter):
         return output
 
 
-def step_within(learner: Any, batch: Batch, budget: float, seed: int, stale: bool = False) -> dict[str, Any]:
+def step_within(
+    learner: Any, batch: Batch, budget: float, seed: int, stale: bool = False, training: bool = True
+) -> dict[str, Any]:
     """One training step of a newly built policy in `budget` bytes; with `stale`, every gradient is 1 before it.
 
     `forwards` holds, for each forward pass, its number of frames and the bytes alive before it; `grown` is what the
@@ -47,7 +49,7 @@ def step_within(learner: Any, batch: Batch, budget: float, seed: int, stale: boo
     the step leaves beyond parameters, gradients and the optimizer's state. `reasons` are the errors of the machine.
     `cache` and `collect` count the calls of torch.cuda.empty_cache and gc.collect.
     """
-    policy = learner.policy.build_policy(seed)
+    policy = learner.policy.build_policy(seed).train(training)
     optimizer, memory = learner.policy.build_optimizer(policy), Memory(policy, batch, budget)
     for parameter in policy.parameters():
         parameter.grad = torch.ones_like(parameter) if stale else None
