@@ -52,7 +52,7 @@ class MixedPolicy(Policy):
         if action is None:
             return PolicyOutput(action=self.decode(feature))
         if action_is_pad is None:
-            action_is_pad = torch.zeros(action.shape[:2], dtype=torch.bool, device=action.device)
+            action_is_pad = action.new_zeros(action.shape[:2], dtype=torch.bool)
         return PolicyOutput(loss=self.loss(feature, action, action_is_pad))
 
     @torch.no_grad()

@@ -38,17 +38,17 @@ SHARE_LEFT = 0.3
 )
 def test_loss_is_the_one_described(submission: Submission, rng: Rng) -> None:
     submission.observe("held")
-    for size, horizon, ended in (
-        (1, HORIZON, False),
-        (rng.integer(2, 4), 1, False),
-        (rng.integer(2, 4), HORIZON, True),
-        (rng.integer(2, 4), rng.integer(5, 9), False),
-        (rng.integer(4, 8), HORIZON, False),
+    for size, horizon, action_dim, ended in (
+        (1, HORIZON, 3, False),
+        (1, 1, 1, False),
+        (rng.integer(2, 4), HORIZON, 3, True),
+        (rng.integer(2, 4), rng.integer(5, 9), rng.integer(4, 7), False),
+        (rng.integer(4, 8), HORIZON, 3, False),
     ):
-        batch = batch_that_ends_early(rng, size, horizon)
+        batch = batch_that_ends_early(rng, size, horizon, action_dim)
         batch["action_is_pad"] |= ended
-        seen = submission.observe("step", batch=batch, seed=rng.seed(), horizon=horizon)
-        where = f"of {size} chunks of {horizon} steps{', all of them padding' if ended else ''}"
+        seen = submission.observe("step", batch=batch, seed=rng.seed(), horizon=horizon, action_dim=action_dim)
+        where = f"of {size} chunks of {horizon} steps of {action_dim} numbers{', all of them padding' if ended else ''}"
         expect(seen["loss"], f"the loss {where}").has_shape()
         expect(seen["loss"], f"the loss {where}").close_to(reference(seen, batch["action_is_pad"]).float(), rtol=1e-4)
 
@@ -110,6 +110,10 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     policy = Policy.from_base(seed=seed)
     given = submission.observe("action", batch=steps[0], seed=seed)
     expect(given, "the chunk predicted before training").close_to(policy.eval().predict(steps[0]), rtol=1e-4, atol=1e-5)
+    large = submission.observe("large_action", batch=steps[0], seed=seed)
+    expect(large, "the chunk predicted with larger weights in the head").close_to(
+        with_larger_head(seed).predict(steps[0]), rtol=1e-4, atol=1e-4
+    )
     seen = submission.observe("fitted", steps=steps, seed=seed)
     losses = reference_training(policy, steps)
     expect(len(seen["losses"]), "the number of steps").equals(len(steps))
@@ -158,9 +162,9 @@ def test_learns_in_double_precision(submission: Submission, seed: int) -> None:
     expect(seen["after"] / seen["before"], "the final loss as a fraction of the first").below(SHARE_LEFT)
 
 
-def batch_that_ends_early(rng: Rng, size: int, horizon: int = HORIZON) -> dict[str, Tensor]:
+def batch_that_ends_early(rng: Rng, size: int, horizon: int = HORIZON, action_dim: int = 3) -> dict[str, Tensor]:
     """A padded batch in which at least the first chunk ends early, if it has more than one step."""
-    batch = random_batch(rng, size, horizon=horizon)
+    batch = random_batch(rng, size, horizon=horizon, action_dim=action_dim)
     length = rng.integers(1, horizon + 1, size)
     length[0] = min(length[0], max(1, horizon - 1))
     return {**batch, "action_is_pad": torch.arange(horizon)[None] >= length[:, None]}
@@ -184,6 +188,15 @@ def reference(seen: Mapping[str, Any], is_pad: Tensor) -> Tensor:
         amplitude = sum(cosine * error[:, step] for step, cosine in enumerate(cosines))  # (B, A)
         total = total + (scale * amplitude).square().sum()
     return total / ((~is_pad).sum() * width).clamp(min=1)
+
+
+def with_larger_head(seed: int) -> Policy:
+    """The base policy after every weight of its head has grown five times."""
+    policy = Policy.from_base(seed=seed).eval()
+    with torch.no_grad():
+        for weight in policy.head.parameters():
+            weight *= 5
+    return policy
 
 
 def reference_training(policy: Policy, steps: Sequence[dict[str, Tensor]]) -> list[Tensor]:

@@ -24,12 +24,14 @@ from labs.vla.policy import Policy, PolicyConfig
 BATCH_SIZE, STEPS = 16, 60
 
 
-def step(learner: Any, batch: dict[str, Tensor], seed: int, horizon: int) -> dict[str, Any]:
+def step(learner: Any, batch: dict[str, Tensor], seed: int, horizon: int, action_dim: int) -> dict[str, Any]:
     """training_step without a trainer, in float32: its loss, and the normalised chunk that the head predicted.
 
     `to_cpu` is the number of tensors that it moved to the CPU by name.
     """
-    module = learner.policy.MotionModule(Policy.from_base(PolicyConfig(horizon=horizon), seed=seed))
+    module = learner.policy.MotionModule(
+        Policy.from_base(PolicyConfig(horizon=horizon, action_dim=action_dim), seed=seed)
+    )
     with _quiet(), _Chunks(module) as seen, _Moves() as moves:
         loss = _call(module.training_step, batch)
     return {
@@ -115,6 +117,15 @@ def trainable(learner: Any) -> list[str]:
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     """The chunk that a newly built module predicts in evaluation mode, (B, H, 3)."""
     return _call(learner.policy.build_module(seed).eval().predict_step, batch)
+
+
+def large_action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a newly built module predicts after every weight of its head has grown five times."""
+    module = learner.policy.build_module(seed).eval()
+    with torch.no_grad():
+        for weight in module.policy.head.parameters():
+            weight *= 5
+    return _call(module.predict_step, batch)
 
 
 def trained(learner: Any, seed: int) -> dict[str, Any]:
