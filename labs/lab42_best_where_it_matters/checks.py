@@ -1,7 +1,7 @@
 """Requirements for a loss over chunks that may reach beyond their episode. Runs in the grader's process; never sees the code.
 
 The reference follows the docstring: the mean absolute error over the numbers of the steps that exist. The head's chunk is
-compared with that of the lab's own file as shipped: only its loss is wrong.
+compared with that of the same layers, built here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_frames_to_be_independent, expect_image_and_instruction_to_matter, random_batch
-from labs.lab42_best_where_it_matters.policy import ChunkHead, build_policy
+from labs.vla.heads import ActionHead
+from labs.vla.policy import Policy, PolicyConfig
 from labs.vla.randomness import private_randomness
 
 WIDTH = 16
@@ -103,7 +104,7 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The head predicts what it predicted",
-    property="A head of the same seed must predict the chunk that the shipped head predicts, for any number of steps and of joints.",
+    property="A head of the same seed must predict the same chunk as before, for any number of steps and of joints.",
     instrument="lab diff 42",
 )
 def test_head_is_unchanged(submission: Submission, rng: Rng) -> None:
@@ -111,13 +112,15 @@ def test_head_is_unchanged(submission: Submission, rng: Rng) -> None:
         feature, seed = rng.normal(3, WIDTH, std=30.0), rng.seed()
         given = submission.observe("chunk", feature=feature, horizon=horizon, action_dim=action_dim, seed=seed)
         with private_randomness(seed), torch.no_grad():
-            wanted = ChunkHead(WIDTH, horizon, action_dim)(feature)
+            wanted = ReferenceHead(WIDTH, horizon, action_dim).predict(feature)
         expect(given, f"the chunk of {horizon} steps of {action_dim} numbers").close_to(wanted, rtol=1e-4, atol=1e-5)
         known = submission.observe("sizes", horizon=horizon, action_dim=action_dim)
         expect(known, "the head's own `horizon` and `action_dim`").equals([horizon, action_dim])
     batch, seed = random_batch(rng, 3, horizon=8), rng.seed()
     given = submission.observe("action", batch=batch, seed=seed)
-    expect(given, "the policy's chunk").close_to(build_policy(seed).eval().predict(batch), rtol=1e-4, atol=1e-5)
+    expect(given, "the policy's chunk").close_to(
+        ReferencePolicy.from_base(PolicyConfig(horizon=8), seed=seed).eval().predict(batch), rtol=1e-4, atol=1e-5
+    )
 
 
 @check(
@@ -182,6 +185,28 @@ def recognise_scaled(evidence: Mapping[str, Any]) -> bool:
 
 
 FORMULA = "test_loss_equals_the_reference/formula"
+
+
+class ReferenceHead(ActionHead):
+    """An embedding for each step, and one MLP for all steps."""
+
+    def __init__(self, width: int, horizon: int, action_dim: int) -> None:
+        super().__init__(horizon, action_dim)
+        self.steps = nn.Embedding(horizon, width)
+        nn.init.normal_(self.steps.weight, std=0.3)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, action_dim))
+
+    def predict(self, feature: Tensor) -> Tensor:
+        """The normalised chunk, (B, H, A)."""
+        chunk: Tensor = self.mlp(feature[:, None] + self.steps.weight)
+        return chunk
+
+
+class ReferencePolicy(Policy):
+    """The base policy with that head."""
+
+    def build_head(self) -> ReferenceHead:
+        return ReferenceHead(self.config.width, self.config.horizon, self.config.action_dim)
 
 
 def padding(rng: Rng, size: int, horizon: int, longest: int) -> Tensor:
