@@ -15,14 +15,22 @@ SYMPTOM_STEPS, OUTCOME_STEPS = 120, 80
 
 
 def chunk(learner: Any, feature: Tensor, horizon: int, action_dim: int, seed: int) -> Tensor:
-    """The normalised chunk (B, H, A) that a fresh head predicts from features (B, D)."""
+    """The normalised chunk (B, H, A) that a newly built head predicts from features (B, D)."""
     with torch.no_grad():
-        return _head(learner, feature, horizon, action_dim, seed)(feature)
+        return _head(learner, feature, horizon, action_dim, seed).predict(feature)
 
 
-def head_loss(learner: Any, feature: Tensor, target: Tensor, is_pad: Tensor, seed: int) -> dict[str, Any]:
-    """The loss of a fresh head for normalised targets (B, H, A), and its gradient with respect to the chunk."""
-    head = _head(learner, feature, target.shape[1], target.shape[2], seed)
+def sizes(learner: Any, horizon: int, action_dim: int) -> list[int]:
+    """The sizes that a newly built head says it has."""
+    head = learner.policy.ChunkHead(16, horizon, action_dim)
+    return [head.horizon, head.action_dim]
+
+
+def head_loss(
+    learner: Any, feature: Tensor, target: Tensor, is_pad: Tensor, seed: int, training: bool = True
+) -> dict[str, Any]:
+    """The loss of a newly built head for normalised targets (B, H, A), and its gradient with respect to the chunk."""
+    head = _head(learner, feature, target.shape[1], target.shape[2], seed).train(training)
     chunks: list[Tensor] = []
 
     def keep(_module: Any, _inputs: Any, output: Tensor) -> None:
@@ -34,6 +42,14 @@ def head_loss(learner: Any, feature: Tensor, target: Tensor, is_pad: Tensor, see
     handle.remove()
     loss.backward()
     return {"loss": loss, "chunk": chunks[-1], "gradient": chunks[-1].grad}
+
+
+def policy_loss(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+    """The loss of a newly built policy, and the error of each number that it predicts, normalised, (B, H, A)."""
+    policy = learner.policy.build_policy(seed).eval()
+    with torch.no_grad():
+        error, _ = _error(policy, batch)
+        return {"loss": policy(**batch).loss, "error": error}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:

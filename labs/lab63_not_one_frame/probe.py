@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -23,6 +25,7 @@ class Memory(StorageCounter):
     def __init__(self, policy: Any, batch: Batch, budget: float) -> None:
         super().__init__()
         self.budget = budget
+        self.reasons: list[str] = []
         self.hold([*policy.parameters(), *policy.buffers(), *batch.values()], "parameters")
 
     def __torch_dispatch__(
@@ -30,36 +33,71 @@ class Memory(StorageCounter):
     ) -> Any:
         output = super().__torch_dispatch__(func, types, args, kwargs)
         if self.live > self.budget:
-            asked = self.live
+            self.reasons.append(f"{self.live / MIB:.1f} MiB needed, {self.budget / MIB:.1f} MiB available")
             del output  # a failed allocation leaves nothing behind
-            raise torch.OutOfMemoryError(f"{asked / MIB:.1f} MiB needed, {self.budget / MIB:.1f} MiB available")
+            raise torch.OutOfMemoryError(self.reasons[-1])
         return output
 
 
-def step_within(learner: Any, batch: Batch, budget: float, seed: int) -> dict[str, Any]:
-    """One training step of a newly built policy in `budget` bytes.
+def step_within(
+    learner: Any, batch: Batch, budget: float, seed: int, stale: bool = False, training: bool = True
+) -> dict[str, Any]:
+    """One training step of a newly built policy in `budget` bytes; with `stale`, every gradient is 1 before it.
 
-    `forwards` holds, for each forward pass, its number of frames and the bytes alive before it. `left` is the number of
-    bytes that the step leaves beyond parameters, gradients and the optimizer's state.
+    `forwards` holds, for each forward pass, its number of frames and the bytes alive before it; `grown` is what the
+    first one kept, and `blocky` is whether the images of one had equal neighbours. `left` is the number of bytes that
+    the step leaves beyond parameters, gradients and the optimizer's state. `reasons` are the errors of the machine.
+    `cache` and `collect` count the calls of torch.cuda.empty_cache and gc.collect.
     """
-    policy = learner.policy.build_policy(seed)
+    policy = learner.policy.build_policy(seed).train(training)
     optimizer, memory = learner.policy.build_optimizer(policy), Memory(policy, batch, budget)
+    for parameter in policy.parameters():
+        parameter.grad = torch.ones_like(parameter) if stale else None
+    memory.hold([p.grad for p in policy.parameters() if p.grad is not None], "gradients")
     before, raised, loss = memory.live, None, None
-    with _Forwards(policy, memory) as forwards, memory:
+    with (
+        patch.object(torch.cuda, "empty_cache", wraps=torch.cuda.empty_cache) as empty_cache,
+        patch.object(gc, "collect", wraps=gc.collect) as collect,
+        _Forwards(policy, memory) as forwards,
+        memory,
+    ):
         try:
             loss = learner.policy.training_step(policy, optimizer, batch)
         except torch.OutOfMemoryError as error:
             raised = str(error)
     gradients = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
     states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
-    lasting = sum(tensor.nbytes for tensor in (*gradients.values(), *states))
+    lasting = sum(tensor.nbytes for tensor in (*([] if stale else gradients.values()), *states))
     return {
         "raised": raised,
         "loss": loss,
         "forwards": forwards.seen,
+        "grown": forwards.grown,
+        "blocky": forwards.blocky,
         "gradients": gradients,
+        "weights": {name: p.detach().clone() for name, p in policy.named_parameters()},
         "left": memory.live - before - lasting,
+        "optimizer": {"type": type(optimizer).__name__}
+        | {name: optimizer.param_groups[0][name] for name in ("lr", "betas", "weight_decay")},
+        "reasons": memory.reasons,
+        "cache": empty_cache.call_count,
+        "collect": collect.call_count,
     }
+
+
+def other_error(learner: Any, batch: Batch, seed: int) -> str:
+    """What training_step raises if the policy raises an IndexError: its type and text."""
+    policy = learner.policy.build_policy(seed)
+
+    def fail(*_: Any) -> None:
+        raise IndexError("no camera 3")
+
+    policy.register_forward_pre_hook(fail)
+    try:
+        learner.policy.training_step(policy, learner.policy.build_optimizer(policy), batch)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
 
 
 def parameters(learner: Any) -> dict[str, list[int]]:
@@ -137,17 +175,30 @@ def _batch() -> Batch:
 
 
 class _Forwards:
-    """Records the number of frames of each forward pass of the policy, and the bytes alive before it."""
+    """Records the number of frames of each forward pass of the policy, the bytes alive before it, and its images."""
 
     def __init__(self, policy: Any, memory: Memory) -> None:
         self.policy, self.memory = policy, memory
         self.seen: list[tuple[int, int]] = []
+        self.grown: int | None = None
+        self.blocky = False
 
     def __enter__(self) -> _Forwards:
-        self._handle = self.policy.register_forward_pre_hook(
-            lambda _, __, given: self.seen.append((len(given["state"]), self.memory.live)), with_kwargs=True
-        )
+        self._handles = [
+            self.policy.register_forward_pre_hook(self._before, with_kwargs=True),
+            self.policy.register_forward_hook(self._after),
+        ]
         return self
 
+    def _before(self, _module: Any, _args: Any, given: dict[str, Tensor]) -> None:
+        self.seen.append((len(given["state"]), self.memory.live))
+        images = given["pixel_values"].detach().numpy()  # numpy's own arrays are not counted
+        self.blocky |= bool((images[..., ::2] == images[..., 1::2]).all())
+
+    def _after(self, *_: Any) -> None:
+        if self.grown is None:
+            self.grown = self.memory.live - self.seen[-1][1]
+
     def __exit__(self, *error: object) -> None:
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()

@@ -63,7 +63,7 @@ class MotionModule(lightning.LightningModule):
         """The mean square of the error's waves, a scalar; padded steps count as zero error."""
         feature = self.policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})  # (B, D)
         predicted = self.policy.head(feature)  # (B, H, A), normalised
-        target = self.policy.action_statistics.normalize(batch["action"])
+        target = self.policy.action_statistics.normalize(batch["action"]).to(predicted)
         is_step = ~batch["action_is_pad"][..., None]  # (B, H, 1)
         error = (predicted - target) * is_step * self.importance[:, None]
         spectrum = self.waves @ error  # (B, H, A)

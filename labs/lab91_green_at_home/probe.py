@@ -14,41 +14,53 @@ from typing import Any
 import lightning
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 import debugkit
 from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import Policy, PolicyConfig
 
 BATCH_SIZE, STEPS = 16, 60
 
 
-def step(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """training_step without a trainer, in float32: its loss, and the normalised chunk that the head predicted."""
-    module = learner.policy.build_module(seed)
-    with _quiet(), _Chunks(module) as seen:
+def step(learner: Any, batch: dict[str, Tensor], seed: int, horizon: int, action_dim: int) -> dict[str, Any]:
+    """training_step without a trainer, in float32: its loss, and the normalised chunk that the head predicted.
+
+    `to_cpu` is the number of tensors that it moved to the CPU by name.
+    """
+    module = learner.policy.MotionModule(
+        Policy.from_base(PolicyConfig(horizon=horizon, action_dim=action_dim), seed=seed)
+    )
+    with _quiet(), _Chunks(module) as seen, _Moves() as moves:
         loss = _call(module.training_step, batch)
     return {
         "loss": loss.detach(),
         "predicted": seen.chunks[0],
         "target": _target(module, batch),
         "is_pad": batch["action_is_pad"],
+        "to_cpu": moves.to_cpu,
     }
 
 
-def in_double(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """`Trainer(precision="64-true")`: one step of fit, and validate on another module that was never fitted.
+def in_precision(learner: Any, batch: dict[str, Tensor], seed: int, precision: str) -> dict[str, Any]:
+    """`Trainer(precision=…)`: one step of fit, and validate on another module that was never fitted.
 
-    For each: what was raised, the loss, the chunk that the head predicted, and its target.
+    For each: what was raised, the loss, the chunk that the head predicted, and its target. `alone` is what
+    training_step raises without a trainer, in a module that was cast to float64.
     """
     with _quiet():
-        return {
-            verb: _one_batch_in_double(learner.policy.build_module(seed), verb, batch) for verb in ("fit", "validate")
+        told = {
+            verb: _one_batch(learner.policy.build_module(seed), verb, batch, precision) for verb in ("fit", "validate")
         }
+        module = learner.policy.build_module(seed).double()
+        double = {name: value.double() if value.is_floating_point() else value for name, value in batch.items()}
+        return told | {"alone": _raised(lambda: _call(module.training_step, double))}
 
 
-def _one_batch_in_double(module: Any, verb: str, batch: dict[str, Tensor]) -> dict[str, Any]:
+def _one_batch(module: Any, verb: str, batch: dict[str, Tensor], precision: str) -> dict[str, Any]:
     losses = _Losses()
-    trainer = _trainer(max_steps=1, precision="64-true", callbacks=[losses])
+    trainer = _trainer(max_steps=1, precision=precision, callbacks=[losses])
     with _Chunks(module) as seen:
         raised = _raised(lambda: getattr(trainer, verb)(module, _ready([batch])))
     return {
@@ -57,6 +69,20 @@ def _one_batch_in_double(module: Any, verb: str, batch: dict[str, Tensor]) -> di
         "predicted": seen.chunks[0] if seen.chunks else None,
         "target": _target(module, batch) if raised is None else None,
     }
+
+
+def fitted(learner: Any, steps: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
+    """`Trainer.fit` on a few batches: each step's loss, the loss that was logged last, and the weights."""
+    module, losses = learner.policy.build_module(seed), _Losses()
+    with _quiet():
+        trainer = _trainer(max_epochs=1, callbacks=[losses])
+        trainer.fit(module, _ready(steps))
+    weights = {name: value.detach() for name, value in module.policy.named_parameters()}
+    optimizer = trainer.optimizers[0]
+    settings = {"type": type(optimizer).__name__}
+    settings |= {name: optimizer.param_groups[0][name] for name in ("initial_lr", "betas", "weight_decay")}
+    logged = trainer.callback_metrics.get("loss")
+    return {"losses": losses.all, "logged": logged, "weights": weights, "optimizer": settings}
 
 
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
@@ -68,11 +94,17 @@ def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str
         return asdict(debugkit.simulate_device(learner.policy.build_module(seed), batch, _training_loss))
 
 
-def held(learner: Any) -> dict[str, dict[str, str]]:
-    """The dtypes of the tensors that the module itself holds, as plain attributes and as buffers."""
-    module = learner.policy.build_module(0)
+def held(learner: Any) -> dict[str, Any]:
+    """The dtypes of the tensors that the module itself holds, as plain attributes and as buffers.
+
+    `moved` are the plain attributes that the constructor made with `.to(…)`.
+    """
+    with _Moves() as moves:
+        module = learner.policy.build_module(0)
+    plain = {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
     return {
-        "plain": {name: str(value.dtype) for name, value in vars(module).items() if isinstance(value, Tensor)},
+        "plain": {name: str(value.dtype) for name, value in plain.items()},
+        "moved": [name for name, value in plain.items() if any(value is one for one in moves.results)],
         "buffers": {name: str(value.dtype) for name, value in module.named_buffers(recurse=False)},
     }
 
@@ -85,6 +117,15 @@ def trainable(learner: Any) -> list[str]:
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     """The chunk that a newly built module predicts in evaluation mode, (B, H, 3)."""
     return _call(learner.policy.build_module(seed).eval().predict_step, batch)
+
+
+def large_action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a newly built module predicts after every weight of its head has grown five times."""
+    module = learner.policy.build_module(seed).eval()
+    with torch.no_grad():
+        for weight in module.policy.head.parameters():
+            weight *= 5
+    return _call(module.predict_step, batch)
 
 
 def trained(learner: Any, seed: int) -> dict[str, Any]:
@@ -209,6 +250,23 @@ class _Chunks:
 
     def __exit__(self, *error: object) -> None:
         self._handle.remove()
+
+
+class _Moves(TorchFunctionMode):
+    """Records the results of `.to(…)`, and how many tensors were moved to the CPU by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: list[Tensor] = []
+        self.to_cpu = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is Tensor.to:
+            self.results.append(result)
+        named = [given for given in (*args[1:], *(kwargs or {}).values()) if isinstance(given, str)]
+        self.to_cpu += func is Tensor.cpu or (func is Tensor.to and "cpu" in named)
+        return result
 
 
 class _Losses(lightning.Callback):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,9 +23,17 @@ QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 COMMAND_LINES = ((), ("experiment=large_batch",), ("experiment=large_batch", "train.batch_size=8"))
 
 
-def composed(learner: Any, overrides: Sequence[str] = (), files: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The configuration that `main` passes to `train` with these overrides, with `files` of conf/ replaced."""
-    return OmegaConf.to_container(_composed(learner, overrides, files), resolve=True)
+def composed(
+    learner: Any,
+    overrides: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
+    project: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The configuration that `main` passes to `train` with these overrides.
+
+    `files` of conf/ are replaced, and the settings of `project` are added to those of the main config.
+    """
+    return OmegaConf.to_container(_composed(learner, overrides, files, project), resolve=True)
 
 
 def composed_by_another_project(learner: Any, main: str) -> dict[str, Any]:
@@ -34,11 +44,18 @@ def composed_by_another_project(learner: Any, main: str) -> dict[str, Any]:
         return OmegaConf.to_container(compose("other_project"), resolve=True)
 
 
-def trained(learner: Any, overrides: Sequence[str], seed: int) -> dict[str, Any]:
-    """One complete run: every loss, the sizes of the batches that the policy received, and the config Hydra saved."""
+def trained(
+    learner: Any, overrides: Sequence[str], seed: int, batch: dict[str, Tensor] | None = None
+) -> dict[str, Any]:
+    """One complete run.
+
+    Every loss, the sizes of the batches that the policy received, the config that Hydra saved, the report, what was
+    printed, and the chunk that the trained policy predicts for `batch`.
+    """
     sizes: list[int] = []
     results: list[dict[str, Any]] = []
     forward, train = Policy.forward, learner.train.train
+    printed = io.StringIO()
 
     def counting(policy: Policy, pixel_values: Tensor, *arguments: Any, **batch: Any) -> Any:
         sizes.append(len(pixel_values))
@@ -48,10 +65,19 @@ def trained(learner: Any, overrides: Sequence[str], seed: int) -> dict[str, Any]
         results.append(train(cfg))
         return results[-1]
 
-    with _conf(learner) as conf, patch.object(Policy, "forward", counting), patch.object(learner.train, "train", kept):
+    with (
+        _conf(learner) as conf,
+        patch.object(Policy, "forward", counting),
+        patch.object(learner.train, "train", kept),
+        redirect_stdout(printed),
+    ):
         run = _main(learner, conf, [*overrides, f"seed={seed}"])
         filed = OmegaConf.to_container(OmegaConf.load(run / ".hydra" / "config.yaml"))
-    return {"losses": results[0]["losses"], "batch_sizes": sizes, "filed": filed}
+        report = run / "report.json"
+        reported = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
+    seen = {"losses": results[0]["losses"], "batch_sizes": sizes, "filed": filed, "report": reported}
+    predicted = None if batch is None else results[0]["policy"].eval().predict(batch)
+    return seen | {"printed": printed.getvalue().splitlines(), "action": predicted}
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -78,14 +104,19 @@ class _EnoughError(Exception):
     """Ends a run where training would start."""
 
 
-def _composed(learner: Any, overrides: Sequence[str], files: Mapping[str, str] | None = None) -> DictConfig:
+def _composed(
+    learner: Any,
+    overrides: Sequence[str],
+    files: Mapping[str, str] | None = None,
+    project: Mapping[str, Any] | None = None,
+) -> DictConfig:
     seen: list[DictConfig] = []
 
     def stop(cfg: DictConfig) -> Any:
         seen.append(cfg)
         raise _EnoughError
 
-    with _conf(learner, files) as conf, patch.object(learner.train, "train", stop):
+    with _conf(learner, files, project) as conf, patch.object(learner.train, "train", stop):
         try:
             _main(learner, conf, overrides)
         except _EnoughError:
@@ -104,11 +135,19 @@ def _main(learner: Any, conf: Path, overrides: Sequence[str]) -> Path:
 
 
 @contextmanager
-def _conf(learner: Any, files: Mapping[str, str] | None = None) -> Iterator[Path]:
-    """A copy of the learner's conf/, with some files replaced."""
+def _conf(
+    learner: Any, files: Mapping[str, str] | None = None, project: Mapping[str, Any] | None = None
+) -> Iterator[Path]:
+    """A copy of the learner's conf/, with some files replaced and settings added to the main config."""
     with tempfile.TemporaryDirectory() as folder:
         conf = Path(folder) / "conf"
         shutil.copytree(learner.config.parent, conf)
         for name, text in (files or {}).items():
             (conf / name).write_text(text, encoding="utf-8")
+        if project:
+            main = conf / learner.config.name
+            own = main.read_text(encoding="utf-8")
+            package = [line for line in own.splitlines() if line.startswith("# @package")]
+            added = OmegaConf.to_yaml(OmegaConf.merge(OmegaConf.create(own), dict(project)))
+            main.write_text("\n".join([*package, added]), encoding="utf-8")
         yield conf

@@ -10,8 +10,8 @@ marks these steps in `action_is_pad`.
 Notable choices
 - Every step of the chunk has its own embedding and all steps share one MLP, so each step more costs D parameters.
 - L1, not L2: demonstrations differ, and the mean of two good ways around an obstacle is not a good way.
-- The loss is the mean absolute error per number of the chunk, in normalised units. It can be interpreted directly: 0.2
-  means an error of a fifth of a standard deviation, for any robot, any chunk and any data.
+- The loss is the mean absolute error per number of the steps that exist, in normalised units. It can be interpreted
+  directly: 0.2 means an error of a fifth of a standard deviation, for any robot, any chunk and any data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ChunkHead(ActionHead):
         return self.mlp(feature[:, None] + self.steps.weight)
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
-        """Mean absolute error over the numbers of the steps that exist, a scalar; 0 if none exists."""
+        """The chunks' loss for normalised targets (B, H, A), a scalar; 0 if no step exists."""
         error = F.l1_loss(self(feature), target, reduction="none")  # (B, H, A)
         exists = ~is_pad[..., None]  # (B, H, 1)
         return (error * exists).sum() / exists.expand_as(error).sum().clamp(min=1)

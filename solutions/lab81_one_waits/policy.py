@@ -9,9 +9,8 @@ moves, so they stay in the data. A batch of B frames holds N images and a mask o
     state (B, 3) ────── proprioception ──────────────────────────────────── (B, 1, D) ┘
 
 Notable choices
-- Where there is no image the patches are zeros *and* masked: the language model does not attend to them, and does not
-  count them as positions. A frame without an image is a shorter sequence.
-- The tower processes the images that exist, or a single blank image, whose result is discarded, if there are none.
+- A frame without an image is a shorter sequence: the language model does not attend to its patches, and does not count
+  them as positions.
 - Each process has its own batches. `DistributedDataParallel` averages the gradients during the backward pass, so all
   processes take the same step and keep the same weights.
 """
@@ -29,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labs.vla.policy import Policy, PolicyOutput
 
 TIMEOUT = timedelta(seconds=5)
-"""How long a process waits for the others before it raises. NCCL's default is ten minutes; for debugging, 5 seconds."""
+"""How long a process waits for the others before it raises: short, for debugging. NCCL's default is ten minutes."""
 
 
 class MixedPolicy(Policy):
@@ -53,12 +52,12 @@ class MixedPolicy(Policy):
         if action is None:
             return PolicyOutput(action=self.decode(feature))
         if action_is_pad is None:
-            action_is_pad = torch.zeros(action.shape[:2], dtype=torch.bool, device=action.device)
+            action_is_pad = action.new_zeros(action.shape[:2], dtype=torch.bool)
         return PolicyOutput(loss=self.loss(feature, action, action_is_pad))
 
     @torch.no_grad()
     def predict(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The action chunk for observations, (B, H, A) in environment units; ignores the batch's actions."""
+        """The action chunk for observations, (B, H, A) in environment units, without a graph; actions are ignored."""
         return self(**{name: value for name, value in batch.items() if not name.startswith("action")}).action
 
     def embed_frames(self, pixel_values: Tensor, has_image: Tensor) -> Tensor:
@@ -81,7 +80,10 @@ def wrap(policy: MixedPolicy) -> nn.Module:
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[dict[str, Tensor]]) -> list[float]:
-    """Train one step on each of this process's batches; returns the losses. All processes have equally many batches."""
+    """Train one step on each of this process's batches, in training mode; returns the losses.
+
+    All processes have equally many batches.
+    """
     losses = []
     model.train()
     for batch in batches:

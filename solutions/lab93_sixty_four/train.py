@@ -12,10 +12,11 @@ The configuration has four sources, and each may override the one before:
     conf/experiment          one experiment, chosen on the command line
     the command line         single values
 
+The project consists of this file and the four files that `conf` has now; any other file is not part of it.
+
 Notable choices
 - This file reads the configuration and never changes it: `.hydra/config.yaml` in the run directory is what ran, so a
   run can be repeated from it a year later.
-- The training code is imported where it is used, so that `--cfg job` answers immediately.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def main(cfg: DictConfig) -> None:
 
 
 def train(cfg: DictConfig) -> dict[str, Any]:
-    """Fine-tune from the pretrained base; returns the trained `policy`, and the `losses` of all steps."""
+    """Fine-tune from the pretrained base; returns the trained `policy`, and the `losses` of all steps.
+
+    Prints the settings first: the number of steps, the batch size and the learning rate.
+    """
+    # Imported here, so that `--cfg job` does not wait for it.
     from labs.vla.dataset import demonstrations
     from labs.vla.training import fit
 
@@ -69,13 +74,17 @@ def build_policy(cfg: DictConfig) -> Policy:
 
 
 def log(step: int, loss: float, settings: DictConfig) -> None:
-    """Print a line every `log_every` steps, and one for the last step."""
+    """Print the step and its loss every `log_every` steps, and for the last step."""
     if step % settings.log_every == 0 or step == settings.steps - 1:
         print(f"  step {step:4d}   loss {loss:.3f}", flush=True)
 
 
 def write_report(cfg: DictConfig, losses: list[float], folder: Path) -> None:
-    """Write `report.json` to the folder in which Hydra saves the configuration."""
+    """Write `report.json` to the folder in which Hydra saves the configuration.
+
+    It has the `batch_size`, the `learning_rate`, the number of `frames_seen`, the `first_loss`, and as `final_loss` the
+    mean of the last ten.
+    """
     last = losses[-10:]
     report = {
         "batch_size": cfg.train.batch_size,
