@@ -82,3 +82,5 @@ class OptimizerEvents(PlainData):
     uses: tuple[GradientUse, ...]
     moved: tuple[bool, ...] = ()
     initial_rates: tuple[float | None, ...] = ()
+    fresh: tuple[int, ...] = ()
+    """For each optimizer, how often a gradient found `.grad` None since the optimizer's previous step."""

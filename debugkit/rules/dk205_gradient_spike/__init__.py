@@ -43,7 +43,7 @@ from statistics import median
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amount, code
 
 
@@ -90,6 +90,11 @@ _ABOVE_ALL = 3.0
     consequence_of=("DK201", "DK501"),
 )
 def judge(seen: GradientHistory, context: Context) -> Iterator[Finding]:
+    steps = max((len(run.last) for run in seen.optimizers), default=0)
+    yield from or_too_short(_spikes(seen, context), steps, _FEWEST + 1)
+
+
+def _spikes(seen: GradientHistory, context: Context) -> Iterator[Finding]:
     for run in seen.optimizers:
         if len(run.last) <= _FEWEST or not _is_beyond_all(run):
             continue

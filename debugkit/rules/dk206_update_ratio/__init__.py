@@ -40,7 +40,7 @@ from collections.abc import Iterator, Sequence
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.parameter_updates import ParameterHistory, ParameterUpdates
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import code, counted
 
 _LOW, _HIGH = 1e-7, 1e-1
@@ -61,6 +61,11 @@ _NAMED = 8
     consequence_of=("DK109", "DK110", "DK201", "DK204", "DK501", "DK503", "DK509"),
 )
 def judge(seen: ParameterUpdates, context: Context) -> Iterator[Finding]:
+    steps = max((parameter.steps for parameter in seen.parameters), default=0)
+    yield from or_too_short(_wrong_sizes(seen, context), steps, _WARM_UP + _IN_A_ROW)
+
+
+def _wrong_sizes(seen: ParameterUpdates, context: Context) -> Iterator[Finding]:
     matrices: dict[str, list[ParameterHistory]] = defaultdict(list)
     for parameter in seen.parameters:
         if _is_measurable(parameter):

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amounts_apart
 
 _REPEATS = 3
@@ -55,6 +55,14 @@ _OVERWRITES = 5  # a manual warm-up combined with a schedule per epoch has fewer
     needs=(OptimizerEvents,),
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
+    scheduled = sum(event.kind == "scheduler_step" for event in seen.events)
+    found = list(_misused(seen, context))
+    if scheduled:
+        list(or_too_short(found, scheduled, _REPEATS, "step of the scheduler", "steps of the scheduler"))
+    yield from or_too_short(found, max(seen.steps, default=0), _STEPS_AT_ZERO)
+
+
+def _misused(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     for number in range(len(seen.labels)):
         schedule = [e for e in seen.events if e.kind == "scheduler_step" and number in e.optimizers]
         yield from _other_optimizer(seen, number, schedule, context)

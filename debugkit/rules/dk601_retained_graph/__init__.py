@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import counted
 
 
@@ -80,6 +80,10 @@ RISES = 5
     needs=(RetainedGraphs,),
 )
 def judge(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
+    yield from or_too_short(_kept(seen, context), len(seen.alive), RISES + 1)  # none is past at the first step
+
+
+def _kept(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
     if seen.rises < RISES or seen.falls:
         return
     holder = seen.holder

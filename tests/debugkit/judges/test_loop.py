@@ -30,8 +30,12 @@ LETTERS: dict[str, EventKind] = {
 
 
 def judged(code: str, *seen: object, declare: Declare | None = None) -> list[Finding]:
+    """The findings; none where the rule stands aside, for example because the run is too short."""
     rule = find_rule(code)
-    return list(rule.judge(*seen, Context(rule, declare or Declare(), "watch")))
+    try:
+        return list(rule.judge(*seen, Context(rule, declare or Declare(), "watch")))
+    except NotExamined:
+        return []
 
 
 def events(cycles: Sequence[str], **clip: object) -> OptimizerEvents:

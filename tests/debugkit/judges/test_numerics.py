@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debugkit.finding import Finding, Severity
+from debugkit.finding import Finding, NotExamined, Severity
 from debugkit.loop.losses import Loss, Losses
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.measurements.parameter_updates import ParameterHistory, ParameterUpdates, Update
@@ -25,8 +25,12 @@ FLOAT32 = 3.4028234663852886e38
 
 
 def judged(code: str, *seen: object, mode: Mode = "watch") -> list[Finding]:
+    """The findings; none where the rule stands aside, for example because the run is too short."""
     rule = find_rule(code)
-    return list(rule.judge(*seen, Context(rule, mode=mode)))
+    try:
+        return list(rule.judge(*seen, Context(rule, mode=mode)))
+    except NotExamined:
+        return []
 
 
 # DK203
