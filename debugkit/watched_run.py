@@ -202,6 +202,7 @@ class Run:
                 monitor.finish()
                 if self._probes is not None:
                     self._probes.loop_ended(monitor.observations)
+                    self._probes.recall(monitor.observations, attached=True)
             elif self._probes is not None:
                 self._judge(self._probes.loop_failed(), quietly=True)
             self._judge_run(quietly=error is not None, ended=error is None)

@@ -21,6 +21,7 @@ from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
+from debugkit.loop.learning_rates import initial_rate, rates_of
 from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.step_counts import ForeignSteps, StepCounts
@@ -69,7 +70,7 @@ class LoopEvents:
             events=tuple(self._events),
             uses=self.resets.uses(),
             moved=tuple(self.resets.moved(number) for number in range(len(self._labels))),
-            initial_rates=tuple(_initial_rate(known()) for known in self._known),
+            initial_rates=tuple(initial_rate(known()) for known in self._known),
             fresh=tuple(self.resets.fresh(number) for number in range(len(self._labels))),
         )
 
@@ -183,7 +184,7 @@ class LoopEvents:
             return
         at = user_line()
         self._in_scheduler = 0  # a scheduler that raised did not decrement it
-        self._note("step", (number,), at, learning_rate=_learning_rate(optimizer))
+        self._note("step", (number,), at, **rates_of(optimizer))
         self.resets.stepped(number, at)
         self.steps[number] += 1
         self.observer.after_optimizer_step(optimizer)
@@ -273,7 +274,7 @@ class LoopEvents:
         if self._in_scheduler or optimizer is None or is_initial_step(scheduler):
             return  # the constructor of a scheduler makes the first step, not the loop
         if (number := self._number(optimizer)) is not None:
-            self._note("scheduler_step", (number,), learning_rate=_learning_rate(optimizer))
+            self._note("scheduler_step", (number,), **rates_of(optimizer))
         elif not has_stepped(optimizer):
             self._note_foreign_schedule(optimizer)
 
@@ -282,18 +283,8 @@ class LoopEvents:
         for number, known in enumerate(self._known):
             watched = known()
             if watched is not None and not scheduled.isdisjoint(id(p) for p in _parameters(watched)):
-                self._note("foreign_schedule", (number,), learning_rate=_learning_rate(optimizer))
+                self._note("foreign_schedule", (number,), **rates_of(optimizer))
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
-
-
-def _learning_rate(optimizer: Optimizer) -> float | None:
-    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    return float(rate) if isinstance(rate, int | float) else None  # reading a tensor would wait for the device
-
-
-def _initial_rate(optimizer: Optimizer | None) -> float | None:
-    rate = optimizer.param_groups[0].get("initial_lr") if optimizer is not None and optimizer.param_groups else None
-    return float(rate) if isinstance(rate, int | float) else None

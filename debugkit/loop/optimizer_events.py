@@ -31,7 +31,7 @@ class LoopEvent(PlainData):
     is the number of parameters it received, `limit` its bound, and `scale` the loss scale if the gradients were still
     multiplied by it; `clipped` is how many parameters with a gradient of
     the first optimizer it covered, out of `clippable`. `step` is the number of steps that this optimizer had made
-    before. `learning_rate` is that of the first group after the event.
+    before. `learning_rate` is that of the first group after the event, `largest_rate` the largest of all groups.
     """
 
     kind: EventKind
@@ -42,6 +42,7 @@ class LoopEvent(PlainData):
     clipped: int = 0
     clippable: int = 0
     learning_rate: float | None = None
+    largest_rate: float | None = None
     passed: int = 0
     limit: float | None = None
     scale: float | None = None

@@ -98,9 +98,12 @@ class ProbeRunner(Observer):
         """Whether a probe is attached in the next step."""
         return will_look and (self._looked < FIRST_STEPS or self._looked % probe.watch_every == 0)
 
-    def recall(self, seen: dict[type, object]) -> None:
-        """Add the last observations of detached probes to `seen`, for rules that judge the whole run."""
-        for probe in self._detached:
+    def recall(self, seen: dict[type, object], *, attached: bool = False) -> None:
+        """Add the last observations of detached probes to `seen`, for rules that judge the whole run.
+
+        With `attached`, also those of the others: no step has just ended that would have added them.
+        """
+        for probe in [*self._detached, *(self._attached if attached else ())]:
             if probe.yields not in seen:
                 self._guarded(probe.yields, lambda probe=probe: self._observe(probe, seen))  # type: ignore[misc]
 

@@ -56,7 +56,8 @@ _REPEATS = 3
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     calls = "calls of `backward()`"
-    yield from or_too_short(_unused(seen, context), seen.backwards, _BACKWARDS, calls, calls)
+    count = max(seen.backwards, *seen.steps, 0)  # gradients can be written without backward()
+    yield from or_too_short(_unused(seen, context), count, _BACKWARDS, calls, calls)
 
 
 def _unused(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:

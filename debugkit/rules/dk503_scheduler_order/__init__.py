@@ -4,7 +4,8 @@
 - A scheduler that is stepped before the optimizer's first step.
 - A scheduler that is stepped for each micro-batch while gradients are accumulated.
 - A scheduler of an optimizer that never steps, while another optimizer trains the parameters.
-- A scheduler that is never stepped, while its warm-up keeps the learning rate at zero.
+- A scheduler that is never stepped, while its warm-up keeps the learning rate at zero; or one that is stepped eight
+  times and keeps every learning rate at zero.
 - A learning rate that is overwritten after each step of the scheduler.
 
 ## Why it hurts
@@ -162,7 +163,10 @@ def _before_the_optimizer(
 def _never(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context) -> Iterator[Finding]:
     steps = [event for event in seen.events if event.kind == "step" and number in event.optimizers]
     initial = _initial(seen, number)
-    if schedule or not initial or len(steps) < _STEPS_AT_ZERO or any(event.learning_rate != 0.0 for event in steps):
+    if not initial or len(steps) < _STEPS_AT_ZERO or any(event.largest_rate != 0.0 for event in steps):
+        return
+    if schedule:
+        yield from _always_zero(seen, number, schedule, context)
         return
     yield _found(
         context,
@@ -171,6 +175,23 @@ def _never(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], contex
         steps[0].at,
         {"steps": len(steps), "learning_rate": 0.0, "initial_rate": initial, "threshold": _STEPS_AT_ZERO},
         "Call `scheduler.step()` after each `optimizer.step()`.",
+    )
+
+
+def _always_zero(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context) -> Iterator[Finding]:
+    if len(schedule) < _STEPS_AT_ZERO or any(event.largest_rate != 0.0 for event in schedule):
+        return
+    yield _found(
+        context,
+        f"The scheduler of {name_of(seen, number)} was stepped {len(schedule)} times and kept the learning rate at 0.",
+        schedule[0].at,
+        {
+            "scheduler_steps": len(schedule),
+            "learning_rate": 0.0,
+            "initial_rate": _initial(seen, number),
+            "threshold": _STEPS_AT_ZERO,
+        },
+        "Check the function that computes the factor: an integer division, or a length that is 0, makes it 0.",
     )
 
 

@@ -98,7 +98,7 @@ def second_optimizer_reset_in_each_step_of_a_short_run():
             model(torch.randn(4, 3)).square().mean().backward()
             first.step()
 
-    expect = {"message": "AdamW (optimizer 1) never stepped in 10 calls", "severity": "warning"}
+    expect = {"message": "AdamW (optimizer 1) never stepped in 8 calls", "severity": "warning"}
     return {"model": model, "optimizer": [first, second], "loop": loop, "expect": expect}
 
 

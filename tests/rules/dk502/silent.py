@@ -13,7 +13,7 @@ def plain():
     model, optimizer = _policy()
 
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             optimizer.zero_grad()
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
@@ -38,7 +38,7 @@ def reset_right_after_the_step():
     model, optimizer = _policy()
 
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -108,7 +108,7 @@ def evolution_strategy():
 
     @torch.no_grad()
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             for parameter in model.parameters():
                 parameter.grad = torch.randn_like(parameter)
             optimizer.step()
@@ -120,7 +120,7 @@ def functional_gradients():
     model, optimizer = _policy(torch.optim.SGD, lr=0.01)
 
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             loss = model(torch.randn(4, 3)).square().mean()
             for parameter, gradient in zip(
                 model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True

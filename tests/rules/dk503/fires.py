@@ -127,3 +127,18 @@ def loop_sets_the_rate_as_well():
 
     expect = {"message": "other code overwrote it", "severity": "warning"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def integer_division_keeps_the_rate_at_zero():
+    model, optimizer = _policy()
+    schedule = LambdaLR(optimizer, lambda step: step // 100)
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    expect = {"message": "was stepped 12 times and kept the learning rate at 0"}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
