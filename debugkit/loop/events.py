@@ -21,7 +21,7 @@ from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
-from debugkit.loop.learning_rates import initial_rate, rates_of
+from debugkit.loop.learning_rates import divides_integers, initial_rate, rates_of
 from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.step_counts import ForeignSteps, StepCounts
@@ -71,6 +71,7 @@ class LoopEvents:
             uses=self.resets.uses(),
             moved=tuple(self.resets.moved(number) for number in range(len(self._labels))),
             initial_rates=tuple(initial_rate(known()) for known in self._known),
+            foreign_steps=self._foreign.count,
             fresh=tuple(self.resets.fresh(number) for number in range(len(self._labels))),
         )
 
@@ -274,7 +275,7 @@ class LoopEvents:
         if self._in_scheduler or optimizer is None or is_initial_step(scheduler):
             return  # the constructor of a scheduler makes the first step, not the loop
         if (number := self._number(optimizer)) is not None:
-            self._note("scheduler_step", (number,), **rates_of(optimizer))
+            self._note("scheduler_step", (number,), integer=divides_integers(scheduler), **rates_of(optimizer))
         elif not has_stepped(optimizer):
             self._note_foreign_schedule(optimizer)
 

@@ -158,11 +158,12 @@ def head_first_and_then_the_whole_network() -> Program:
 
     def train(self: Program) -> None:
         data = TensorDataset(*quadrants(64))
+        body.eval()
         for _, batch in batches(data, self.steps // 2, shuffle=True):
             first.zero_grad()
             self.loss(batch).backward()
             first.step()
-        body.requires_grad_(True)
+        body.requires_grad_(True).train()
         second = torch.optim.Adam(model.parameters(), lr=1e-3)
         for _, batch in batches(data, self.steps - self.steps // 2, shuffle=True):
             second.zero_grad()

@@ -142,3 +142,37 @@ def integer_division_keeps_the_rate_at_zero():
 
     expect = {"message": "was stepped 12 times and kept the learning rate at 0"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def decay_for_each_epoch_stepped_for_each_batch():
+    model, optimizer = _policy()
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=8, gamma=0.1)
+
+    def loop(model, optimizer):
+        for _ in range(60):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "loop": loop,
+        "expect": {"message": "has lowered the learning rate"},
+    }
+
+
+def integer_division_holds_the_rate():
+    model, optimizer = _policy()
+    total = 100
+    schedule = LambdaLR(optimizer, lambda step: max(0, 1 - step // total))
+
+    def loop(model, optimizer):
+        for _ in range(20):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "computes with integers only"}}

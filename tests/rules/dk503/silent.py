@@ -204,3 +204,23 @@ def first_group_that_stays_at_zero():
             schedule.step()
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def one_cycle_to_its_end():
+    model, optimizer = _policy()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=60, final_div_factor=1e6)
+
+    def loop(model, optimizer):
+        for _ in range(60):
+            _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def a_tenth_every_thirty_epochs():
+    return _each_step(lambda optimizer: LambdaLR(optimizer, lambda epoch: 0.1 ** (epoch // 30)), steps=20)
+
+
+def constant_on_purpose():
+    return _each_step(lambda optimizer: LambdaLR(optimizer, lambda _: 1), steps=20)
