@@ -52,7 +52,7 @@ def watch(
     *,
     on_finding: OnFinding = "log",
     snapshot_dir: str | Path | None = None,
-    every: int = 1,
+    every: int | None = None,
     select: str | Sequence[str] | None = None,
     ignore: str | Iterable[str] | None = None,
     declare: Declare | None = None,
@@ -68,9 +68,11 @@ def watch(
             with severity `error` (for a NaN, before the parameters change) and logs the others. A function is called
             with each Finding.
         snapshot_dir: the folder in which a step that made a NaN, or raised, is saved for `debugkit replay`.
-        every: 10 examines values in every tenth step. After the first 32 examined steps, expensive checks (values
-            inside the model, weight updates, dtypes, parameter groups) run in one of 7 of them. Losses, outputs and
-            gradients are still examined in each.
+        every: 10 examines values in every tenth step; by default each step. Values inside the model and dtypes are
+            examined in the first 10 of these steps, weight updates and parameter groups in the first 32; later in one
+            of 7. Losses, outputs and gradients are examined in each. By default, a model with fewer than 131,072
+            parameters is examined in its first 128 steps and then in one of 31, unless `on_finding` is `"raise"` or
+            there is a `snapshot_dir`: its steps take less time than their examination.
         select: codes or prefixes (`"DK5"`) of the rules to examine; all by default.
         ignore: codes or prefixes to leave out.
         declare: facts that no tool can infer.
@@ -79,7 +81,9 @@ def watch(
     """
     if on_finding not in ("log", "raise") and not callable(on_finding):
         raise SetupError(f'on_finding must be "log", "raise" or a function of a Finding, but is {on_finding!r}.')
-    if not isinstance(every, int) or every < 1:
+    if every is None and (on_finding == "raise" or snapshot_dir is not None):
+        every = 1  # a NaN must be found before the parameters change
+    if every is not None and (not isinstance(every, int) or every < 1):
         raise SetupError(f"every must be a number of steps, 1 or more, but is {every!r}.")
     setup = TrainingSetup.of(model, optimizer=optimizer, declare=declare)
     rules = chosen_rules(select, ignore)
@@ -95,7 +99,7 @@ class Run:
         rules: Sequence[Rule],
         on_finding: OnFinding = "log",
         *,
-        every: int = 1,
+        every: int | None = 1,
         snapshot_dir: str | Path | None = None,
         title: str = "",
     ) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from debugkit._torch_private import in_backward, is_compiled, sequence_number
 from debugkit.measurements.autograd_graph.measure import walk
-from debugkit.probe import Probe
+from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk601_retained_graph import Holder, RetainedGraphs
 from debugkit.rules.dk601_retained_graph.holder_names import find_holder
@@ -66,6 +66,8 @@ class _Graphs:
 
 class RetainedGraphsProbe(Probe[RetainedGraphs]):
     """Observes the last 64 steps. Holds no tensor and no graph."""
+
+    watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
