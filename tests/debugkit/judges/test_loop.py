@@ -30,12 +30,14 @@ LETTERS: dict[str, EventKind] = {
 
 
 def judged(code: str, *seen: object, declare: Declare | None = None) -> list[Finding]:
-    """The findings; none where the rule stands aside, for example because the run is too short."""
+    """The findings; none if the run is too short."""
     rule = find_rule(code)
     try:
         return list(rule.judge(*seen, Context(rule, declare or Declare(), "watch")))
-    except NotExamined:
-        return []
+    except NotExamined as limit:
+        if "too short" in str(limit):
+            return []
+        raise
 
 
 def events(cycles: Sequence[str], **clip: object) -> OptimizerEvents:
