@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -14,17 +12,6 @@ from labs.vla.policy import Policy
 
 MAX_GRADIENT_NORM = 1.0
 _PolicyT = TypeVar("_PolicyT", bound=Policy)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread, as the child does: one thread and two differ in the last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def with_dropout(policy: _PolicyT, probability: float = 0.3) -> _PolicyT:

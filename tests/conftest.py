@@ -1,4 +1,4 @@
-"""One thread a process, no clock in a property test, and no process that outlives the test that started it."""
+"""A fixed number of threads, no clock in a property test, and no process that outlives the test that started it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from left_behind import Descendants, end
 
 # `pytest -n` fills the cores with processes, and at one thread results repeat bitwise.
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for the processes that tests start
+THREADS = os.environ.get("TEST_THREADS", "1")  # .ci/processors tests with more
+os.environ["OMP_NUM_THREADS"] = THREADS  # before torch is imported, and for the processes that tests start
 if "torch" in sys.modules:
-    sys.modules["torch"].set_num_threads(1)
+    sys.modules["torch"].set_num_threads(int(THREADS))
 
 # Two workers share two cores: how long an example takes says nothing of the code.
 settings.register_profile("no wall clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])

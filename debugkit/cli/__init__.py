@@ -15,6 +15,7 @@ import typer
 from debugkit.cli.examine import check, replay, run
 from debugkit.cli.list_rules import explain, new_rule, rules
 from debugkit.cli.run_doctor import doctor
+from debugkit.version import __version__
 
 app = typer.Typer(
     name="debugkit",
@@ -38,9 +39,7 @@ dev_app.command("rule")(new_rule)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"debugkit {version('vla-debug-lab')}")
+        typer.echo(f"debugkit {__version__}")
         raise typer.Exit
 
 

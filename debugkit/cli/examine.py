@@ -21,6 +21,7 @@ from debugkit.cli.output import (
     stdout_kept_for,
     usage,
 )
+from debugkit.cli.settings import Settings, SettingsError, read_settings
 from debugkit.finding import Severity
 from debugkit.rule import UnknownCodeError
 
@@ -32,21 +33,28 @@ def check(
     format: As = Format.TEXT,
     output: Output = None,
     baseline: Annotated[Path | None, typer.Option(help="An earlier JSON report: its findings are known.")] = None,
-    fail_on: FailOn = Severity.ERROR,
+    fail_on: FailOn = None,
     verbose: Verbose = False,
 ) -> None:
     """Examine what a function builds: it returns (model, batch), or a dict of debugkit.check()'s arguments."""
+    settings = _settings()
     from debugkit.preflight import check as examine
     from debugkit.setup import SetupError
     from debugkit.target import TargetError, arguments_of
 
     try:
         with stdout_kept_for(format, output):
-            report = examine(**arguments_of(target), select=codes(select), ignore=codes(ignore), baseline=baseline)
+            report = examine(
+                **arguments_of(target),
+                select=settings.select if select is None else codes(select),
+                ignore=settings.ignore if ignore is None else codes(ignore),
+                baseline=baseline or settings.baseline,
+            )
     except (TargetError, SetupError, UnknownCodeError, ValueError) as error:
         usage(str(error))
+    report = settings.accept_by_path(report)
     deliver(report, format, output, verbose)
-    raise typer.Exit(exit_code(report, fail_on))
+    raise typer.Exit(exit_code(report, fail_on or settings.fail_on))
 
 
 def run(
@@ -57,7 +65,7 @@ def run(
     format: As = Format.TEXT,
     output: Output = None,
     snapshots: Annotated[Path | None, typer.Option(help="The folder in which a failing step is saved.")] = None,
-    fail_on: FailOn = Severity.ERROR,
+    fail_on: FailOn = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a training script under watch(): `debugkit run [OPTIONS] train.py ARGS…`.
@@ -66,15 +74,21 @@ def run(
     """
     from debugkit.script import watch_script
 
+    settings = _settings()
     try:
         with stdout_kept_for(format, output):
             outcome = watch_script(
-                script, context.args, select=codes(select), ignore=codes(ignore), snapshot_dir=snapshots
+                script,
+                context.args,
+                select=settings.select if select is None else codes(select),
+                ignore=list(settings.ignore or ()) if ignore is None else codes(ignore),
+                snapshot_dir=snapshots,
             )
     except UnknownCodeError as error:
         usage(str(error))
-    deliver(outcome.report, format, output, verbose)
-    raise typer.Exit(outcome.exit_code or exit_code(outcome.report, fail_on))
+    report = settings.accept_by_path(outcome.report)
+    deliver(report, format, output, verbose)
+    raise typer.Exit(outcome.exit_code or exit_code(report, fail_on or settings.fail_on))
 
 
 def replay(
@@ -95,3 +109,10 @@ def replay(
         usage(str(error))
     deliver(report, format, output, verbose)
     raise typer.Exit(exit_code(report, Severity.ERROR))
+
+
+def _settings() -> Settings:
+    try:
+        return read_settings(Path())
+    except SettingsError as error:
+        usage(str(error))

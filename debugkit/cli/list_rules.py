@@ -33,8 +33,15 @@ def rules(
         write(f"  {rule.code}  {rule.severity:<7}  {rule.name:<28}  {rule.summary}")
 
 
-def explain(code: Annotated[str, typer.Argument(help="A rule's code or name.")]) -> None:
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="A rule's code or name; without one, all rules are listed.")
+    ] = None,
+) -> None:
     """Show a rule's page: what it finds, why that hurts, what to do, when it stays silent."""
+    if code is None:
+        rules()
+        return
     try:
         rule = find_rule(code)
     except UnknownCodeError as error:

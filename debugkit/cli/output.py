@@ -35,7 +35,9 @@ As = Annotated[Format, typer.Option("--format", "-f", help="How the report is wr
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="List each rule that was not examined, with its reason.")
 ]
-FailOn = Annotated[Severity, typer.Option(help="The least severity that makes the exit code 1.")]
+FailOn = Annotated[
+    Severity | None, typer.Option(help="The least severity that makes the exit code 1: error by default.")
+]
 
 
 def codes(text: str | None) -> list[str] | None:

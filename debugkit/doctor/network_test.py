@@ -27,7 +27,7 @@ from debugkit.doctor.rank_test import SECONDS, RankResult, present_ranks, run_te
 from debugkit.rule_text import listed
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_GRACE_S = 15.0  # for the import of torch, and for ranks that wait for the result of this one
+_GRACE_S = 60.0  # for the import of torch on a busy machine, and for ranks that wait for the result of this one
 
 
 def is_rank(environment: Mapping[str, str] = os.environ) -> bool:

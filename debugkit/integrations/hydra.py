@@ -26,8 +26,7 @@ try:
     import hydra  # noqa: F401
 except ImportError:
     raise ImportError(
-        "debugkit.integrations.hydra needs hydra-core, which is not installed: pip install hydra-core, "
-        "or pip install 'vla-debug-lab[frameworks]'."
+        "debugkit.integrations.hydra needs hydra-core, which is not installed: pip install hydra-core."
     ) from None
 
 from hydra.core.hydra_config import HydraConfig

@@ -41,7 +41,7 @@ class ReportData:
     title: str = ""
     """What was examined: the model's class, its size, how many steps."""
     known: tuple[Finding, ...] = ()
-    """Findings that the baseline already has; no other count includes them."""
+    """Findings that the baseline already has, or that the project's settings accept; no other count includes them."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     """The versions of debugkit, python and torch when the report was made."""
 

@@ -37,7 +37,7 @@ def document(report: ReportData) -> dict[str, Any]:
     driver = {
         "name": "debugkit",
         "semanticVersion": report.versions.get("debugkit", __version__),
-        "informationUri": "https://pypi.org/project/vla-debug-lab/",
+        "informationUri": "https://vla-debug-lab.github.io/vla-debug-lab/debugkit/",
         "rules": rules,
     }
     return {

@@ -28,7 +28,8 @@ PROSE = {"check": ("title", "property", "instrument"), "wrong_fix": ("says",)}
 
 _PACKAGE = PACKAGE
 _LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", Path(debugkit.__file__).parent
-_AFTER_THE_VERDICT = ("feedback.py", "comparison.py", "documents.py")  # of the grader: how a grade is shown
+# Of the grader: how a grade is shown, and the answers, which every `lab dev verify` checks and no grade in it contains.
+_NO_PART = ("feedback.py", "comparison.py", "documents.py", "answers.py")
 _NOT_GRADED = ("lab.toml", "figures.py")  # lab.toml counts by its fields
 
 
@@ -48,7 +49,10 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def content_of(lab: Lab) -> Content:
     """The hashes as the files are now. Raises OSError."""
     return Content(
-        _of_lab(lab), folder_hash(_LIBRARY), folder_hash(_GRADER, _AFTER_THE_VERDICT), folder_hash(_DEBUGKIT)
+        _of_lab(lab),
+        folder_hash(_LIBRARY),
+        folder_hash(_GRADER, _NO_PART),
+        folder_hash(_DEBUGKIT),
     )
 
 
@@ -65,6 +69,8 @@ def folder_hash(folder: Path, left_out: tuple[str, ...] = ()) -> str:
 
 def _of_lab(lab: Lab) -> str:
     forms = {"lab.toml": repr([getattr(lab, field) for field in FIELDS])}
+    if lab.questions:
+        forms["questions"] = repr([(one.id, one.form, one.unit, one.choices) for one in lab.questions])
     for kind, folder in (("lab", lab.folder), ("solution", lab.solution)):
         for name, content in _files(folder):
             if name not in (*RECORDS, *_NOT_GRADED) and not name.endswith(".diff"):

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from labs.authoring.edits import SUFFIX, EditError
 from labs.authoring.imports import forbidden_imports
+from labs.authoring.lint_answers import lint_answers
 from labs.authoring.variants import WRONG_FIXES, Variant, not_edits, read_variant, variant_paths
 from labs.authoring.violation import Violation
 from labs.grading.catalog import CHAPTERS, Lab
@@ -40,6 +41,7 @@ def lint(lab: Lab, declared: Declared) -> list[Violation]:
         *_hints(lab),
         *_variants(lab, declared),
         *_lesson(lab),
+        *lint_answers(lab),
     ]
 
 

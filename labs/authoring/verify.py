@@ -209,6 +209,7 @@ class _Grading:
                 outcome_seed=seed,
                 kinds=kinds,
                 all_checks=all_checks,
+                answers=False,
                 server=self.launcher,
             )
             grades.append(graded)

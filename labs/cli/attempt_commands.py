@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
-from labs.cli.console import next_command, notice, out, paragraph, path_markup
+from labs.cli.console import next_command, notice, out, paragraph, path_markup, print_hanging
 from labs.cli.failures import RefusedError
 from labs.cli.options import LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
 from labs.cli.show_diff import show_diff
+from labs.grading.answers import ANSWERS, correct_answers
 from labs.grading.catalog import Lab, find
 from labs.learner import progress
-from labs.learner.diff import diff_from_starter
+from labs.learner.diff import diff_from_starter, diff_of_answers
 from labs.learner.hints import HINTS, hints
 from labs.learner.lesson import lesson_address
 from labs.learner.workspace import Workspace, resolve
@@ -34,6 +36,8 @@ def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
         out.print("  [quiet]Already started: nothing was overwritten.[/]")
     for name in lab.editable:
         out.print(f"  [quiet]edit[/]    {path_markup(here.attempt(lab) / name)}", soft_wrap=True)
+    if lab.questions:
+        out.print(f"  [quiet]answer[/]  {path_markup(here.attempt(lab) / ANSWERS)}", soft_wrap=True)
     out.print(f"  [quiet]lesson[/]  {lesson_address(lab)}", soft_wrap=True)
     out.print()
     next_command(f"lab run {lab.id}", "see the symptom")
@@ -75,7 +79,9 @@ def hint(
 def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Show what you have changed since `lab start`."""
     lab, here = find(number), resolve(workspace)
-    changes = diff_from_starter(lab, here.started_attempt(lab), "yours", starter=here.starter(lab))
+    attempt, starter = here.started_attempt(lab), here.starter(lab)
+    changes = diff_from_starter(lab, attempt, "yours", starter=starter)
+    changes += diff_of_answers(lab, attempt, "yours", starter=starter)
     if not changes:
         out.print(f"\n  [quiet]You have not changed lab {lab.id} yet.[/]\n")
         return
@@ -118,11 +124,20 @@ def solution(
         record(here, progress.gave_up(lab.id, datetime.now(UTC)))
     out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]  [quiet]the shipped solution[/]\n")
     show_diff(diff_from_starter(lab, lab.solution, "solution"))
+    _show_answers(lab)
     why = lab.solution / "why.md"
     if why.is_file():
         out.print()
         out.print(Padding(Markdown(why.read_text(encoding="utf-8")), (0, 2)))
     out.print()
+
+
+def _show_answers(lab: Lab) -> None:
+    correct = correct_answers(lab) if lab.questions else {}
+    for question in lab.questions:
+        out.print()
+        paragraph(question.text)
+        print_hanging("    ", Text(f"{question.id} = {correct[question.id].value!r}", style="good"))
 
 
 def start_attempt(workspace: Workspace, lab: Lab) -> bool:

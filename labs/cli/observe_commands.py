@@ -12,6 +12,7 @@ from labs.cli.console import err, next_command, notice, out, paragraph, print_ha
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
+from labs.grading.answers import ANSWERS
 from labs.grading.catalog import Lab, find
 from labs.learner import progress
 from labs.learner.workspace import Workspace, resolve
@@ -87,8 +88,9 @@ def watch(number: LabNumber, workspace: WorkspaceOption = None) -> None:
 
     lab, here = find(number), resolve(workspace)
     attempt = here.started_attempt(lab)
+    graded = (*lab.editable, ANSWERS) if lab.questions else lab.editable
     with ForkServer() as server:
-        for _ in saves(attempt, lab.editable):
+        for _ in saves(attempt, graded):
             with stream(lab, quiet=False) as on_check:
                 done, message = grade_attempt(here, lab, on_check=on_check, server=server)
             if message:
@@ -96,5 +98,5 @@ def watch(number: LabNumber, workspace: WorkspaceOption = None) -> None:
             show_grade(done, lab)
             if done.verdict == "passed":
                 return
-            print_hanging("  ", Text(f"waiting for you to save {' or '.join(lab.editable)} · Ctrl-C ends", "quiet"))
+            print_hanging("  ", Text(f"waiting for you to save {' or '.join(graded)} · Ctrl-C ends", "quiet"))
             out.print()

@@ -50,6 +50,8 @@ def stream(lab: Lab, quiet: bool) -> Iterator[Callable[[CheckResult], None] | No
 def show_check(check: CheckResult) -> None:
     """One check that has just ended."""
     aside = "not run: a check above failed" if check.outcome == "not_run" else check.kind
+    if check.kind == "answer" and check.outcome == "failed":
+        aside = "answer: not given yet" if check.measured is None else "answer: wrong"
     prefix = Text.assemble("  ", mark(OUTCOME_MARKS, check.outcome), " ")
     print_hanging(prefix, Text.assemble(check.title, "  ", (aside, "quiet")))
 
@@ -59,7 +61,8 @@ def show_grade(grade: Grade, lab: Lab) -> None:
     from labs.grading.feedback import feedback_steps
 
     facts = " · ".join([*_count(grade), f"{grade.seconds:.1f} s"])
-    verdict = (VERDICT_WORDS[grade.verdict], VERDICT_STYLES[grade.verdict])
+    words = "fixed, but not answered yet" if _only_answers_failed(grade) else VERDICT_WORDS[grade.verdict]
+    verdict = (words, VERDICT_STYLES[grade.verdict])
     if _ran(grade):
         out.print()
     head = Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), " ")
@@ -89,13 +92,28 @@ def show_total(grades: Sequence[Grade]) -> None:
 
 
 def _count(grade: Grade) -> list[str]:
-    failed = len(grade.failed_checks)
-    noun = "check" if len(grade.checks) == 1 else "checks"
-    if grade.verdict == "passed":
-        return [f"{len(grade.checks)} {noun}"]
-    if grade.verdict == "failed":
-        return [f"{failed} of {len(grade.checks)} {noun} failed" if _ran(grade) else "no check ran"]
-    return []
+    if grade.verdict == "error":
+        return []
+    if not _ran(grade):
+        return ["no check ran"]
+    answers = [check for check in grade.checks if check.kind == "answer"]
+    checks = [check for check in grade.checks if check.kind != "answer"]
+    return [*_counted(checks, "check", "failed"), *_counted(answers, "answer", "missing or wrong")]
+
+
+def _counted(checks: Sequence[CheckResult], noun: str, bad: str) -> list[str]:
+    """How many there are, and how many of them failed."""
+    failed = sum(check.outcome == "failed" for check in checks)
+    many = f"{len(checks)} {noun}" if len(checks) == 1 else f"{len(checks)} {noun}s"
+    if not checks:
+        return []
+    return [f"{failed} of {many} {bad}" if failed else many]
+
+
+def _only_answers_failed(grade: Grade) -> bool:
+    return bool(grade.failed_checks) and all(
+        check.outcome == "passed" for check in grade.checks if check.kind != "answer"
+    )
 
 
 def _ran(grade: Grade) -> bool:

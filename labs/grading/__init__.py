@@ -18,7 +18,7 @@ For a lab's checks.py (pytest functions with the fixtures `submission`, `rng`, `
 contains, has_shape, differs_from. `rng`: normal, uniform, integers, integer, permutation, boolean, choice, seed.
 `facts(tensor)`: stride, requires_grad, is_leaf, storage, device, type_name, grad_fn, as they were in the child process.
 
-For programs: `grade(lab, folder_or_files, seed=, all_checks=, on_check=, server=, outcome_seed=) -> Grade`,
+For programs: `grade(lab, folder_or_files, seed=, all_checks=, on_check=, server=, outcome_seed=, answers=) -> Grade`,
 `declared_by(lab)`, `ForkServer()` (a context manager to pass as `server`), `diagnose(lab, folder)`,
 `run_symptom(lab, folder, stream)`, `json_document(grades)`, `junit(grades)`, `gradescope(grades)`,
 `exit_code(grades)`, `feedback_steps(grade, lab)`, `protections()`.

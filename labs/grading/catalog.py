@@ -48,6 +48,25 @@ class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """True if the case is general PyTorch and not from a VLA; the lesson then mentions it."""
 
 
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A question that a measurement answers; the learner writes the answer into `answers.toml`."""
+
+    id: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
+    """The answer's name in `answers.toml`."""
+    text: str
+    """The question, one sentence."""
+    measure: str
+    """What to measure, one sentence; it follows "Not answered yet."."""
+    form: Literal["name", "number", "choice"]
+    """What the answer is: a name in the program, a number, or one of `choices`."""
+    hint: str = ""
+    """The format of a name or a number, such as: a module path such as `towers.vision.layers.0`."""
+    unit: str = ""
+    """The unit of a number."""
+    choices: tuple[str, ...] = ()
+    """The possible answers, if there are only a few."""
+
+
 class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One lab, as declared in its `lab.toml`."""
 
@@ -85,6 +104,8 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Topics of the course notes this lab's lesson teaches."""
     extras: tuple[str, ...] = ()
     """Optional dependencies it needs beyond `labs`, e.g. `frameworks`."""
+    questions: tuple[Question, ...] = ()
+    """What the learner must also measure and write into `answers.toml`."""
 
     @property
     def name(self) -> str:

@@ -34,7 +34,10 @@ def feedback_steps(grade: Grade, lab: Lab) -> tuple[FeedbackStep, ...]:
             FeedbackStep("What to do", f"Your code is not the cause. {_WHAT_TO_DO}"),
         )
     stuck = FeedbackStep("Stuck?", f"lab hint {lab.id}", "command")
-    failed = grade.failed_checks[0] if grade.failed_checks else None
+    answers = [FeedbackStep("Answer", text, "problem") for text in _told_of_answers(grade)]
+    failed = next((one for one in grade.failed_checks if one.kind != "answer"), None)
+    if failed is None and answers:
+        return (*answers, stuck)  # the code is correct, so the symptom is gone and there is nothing to repeat
     if failed is None and grade.recognised_wrong_fix is None:
         # Nothing ran, for example after a syntax error: the symptom and the seed have no part in it.
         return (FeedbackStep("What happened", grade.reason or "", "problem"), stuck)
@@ -53,7 +56,14 @@ def feedback_steps(grade: Grade, lab: Lab) -> tuple[FeedbackStep, ...]:
     steps += [FeedbackStep("Seed", repeat, "note")]
     if failed is not None:
         steps += _instrument(failed, lab)
-    return (*steps, stuck)
+    return (*steps, *answers, stuck)
+
+
+def _told_of_answers(grade: Grade) -> list[str]:
+    """What is wrong with each answer; a problem of the whole file once."""
+    failed = [one for one in grade.failed_checks if one.kind == "answer"]
+    of_the_file = len(failed) > 1 and len({one.message for one in failed}) == 1
+    return [failed[0].message] if of_the_file else [one.message for one in failed]
 
 
 _WHAT_TO_DO = "`lab doctor` checks this machine. If it finds nothing, please report this as a bug of the lab."

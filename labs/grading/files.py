@@ -27,15 +27,17 @@ def read_submission(lab: Lab, source: Path | str | Mapping[str, str | bytes]) ->
 
     Raises MissingFileError, SymlinkError, TooBigError, NotUtf8Error or PythonSyntaxError.
     """
-    if isinstance(source, Mapping):
-        raw = {name: _from_memory(name, source) for name in lab.editable}
-    else:
-        raw = {name: _from_disk(Path(source) / name) for name in lab.editable}
-    texts = {name: _text(name, data) for name, data in raw.items()}
+    texts = {name: read_text(name, source) for name in lab.editable}
     for name, text in texts.items():
         if name.endswith(".py"):
             check_syntax(name, text)
     return texts
+
+
+def read_text(name: str, source: Path | str | Mapping[str, str | bytes]) -> str:
+    """The text of one file of a submission. Raises the same errors as `read_submission`, but for the syntax."""
+    raw = _from_memory(name, source) if isinstance(source, Mapping) else _from_disk(Path(source) / name)
+    return _text(name, raw)
 
 
 def check_syntax(name: str, text: str) -> None:

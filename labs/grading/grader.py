@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from labs.grading.answers import check_answers, not_run, reason
 from labs.grading.catalog import LABS_ROOT, SOLUTIONS_ROOT, Lab
 from labs.grading.declarations import KINDS, Kind
 from labs.grading.errors import CheckError, SandboxError, SubmissionFileError
@@ -22,6 +24,9 @@ from labs.grading.sandbox.launch import ColdLauncher, Launcher
 from labs.grading.sandbox.limits import Limits
 from labs.grading.sandbox.session import Job, Session
 from labs.grading.submission import Submission, probes_in
+
+WAITING = 2.0
+"""The wall time of a grade as a multiple of its CPU time: what is left over is for waiting."""
 
 Source = Path | str | Mapping[str, str | bytes]
 """A folder with the lab's editable files, or their text by name."""
@@ -37,13 +42,14 @@ def grade(
     server: Launcher | None = None,
     outcome_seed: int | None = None,
     kinds: Collection[Kind] = KINDS,
+    answers: bool = True,
 ) -> Grade:
     """Grade a submission: a folder with the lab's editable files, or their text by name.
 
     `seed` repeats an earlier grade exactly. `all_checks` runs the outcome checks even if a structural one failed.
     `on_check` is called with each CheckResult as soon as its check ends. `server` is a running ForkServer; without
     one the child is a fresh interpreter. `outcome_seed` replaces the draw from `lab.seeds`. Only checks of `kinds`
-    run, and only they decide the verdict.
+    run, and only they decide the verdict. Without `answers`, the lab's questions are left out and code alone is graded.
 
     Whatever the submission does, the result is a Grade. Raises MissingExtraError if the lab needs a package that is not
     installed, and KeyboardInterrupt when interrupted; the child is gone in either case.
@@ -62,9 +68,10 @@ def grade(
                 on_check=on_check,
                 server=server,
                 kinds=kinds,
+                answers=answers,
             )
         except SubmissionFileError as error:
-            found = _nothing_ran(lab, str(error), seed)
+            found = _nothing_ran(lab, str(error), seed, answers)
     except (CheckError, SandboxError) as error:
         found = Grade(lab.id, lab.slug, "error", str(error), 0.0, seed)
     return replace(found, seconds=time.monotonic() - started)
@@ -80,8 +87,10 @@ def _grade(
     on_check: Callable[[CheckResult], None] | None,
     server: Launcher | None,
     kinds: Collection[Kind],
+    answers: bool,
 ) -> Grade:
     job = job_of(lab, read_submission(lab, source), source)
+    answered = check_answers(lab, source) if answers else ()
     with _handle(lab, job, seed, server) as handle:
         plugin = ChecksPlugin(
             handle,
@@ -92,10 +101,13 @@ def _grade(
             kinds=kinds,
         )
         run_checks(lab, plugin)
-        return replace(_verdict(lab, plugin, handle, seed), output=handle.output, evidence=handle.evidence)
+        if on_check is not None:
+            for one in answered:
+                on_check(one)
+        return replace(_verdict(lab, plugin, handle, seed, answered), output=handle.output, evidence=handle.evidence)
 
 
-def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int) -> Grade:
+def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int, answered: tuple[CheckResult, ...]) -> Grade:
     checks = tuple(plugin.results.values())
     absent = [check.id for check in plugin.expected if check.id not in plugin.results]
     fault = plugin.fault
@@ -105,13 +117,16 @@ def _verdict(lab: Lab, plugin: ChecksPlugin, handle: Submission, seed: int) -> G
         fault = f"{', '.join(absent)} did not run: the name of a check begins with test_ and is used once."
     if fault is not None:
         return Grade(lab.id, lab.slug, "error", fault, 0.0, seed, checks=checks)
+    every = (*checks, *answered)
     if all(one.outcome == "passed" for one in checks):
-        return Grade(lab.id, lab.slug, "passed", None, 0.0, seed, checks=checks)
-    recognised = plugin.declared.recognise(handle.evidence)
+        missing = reason(answered)
+        return Grade(lab.id, lab.slug, "failed" if missing else "passed", missing, 0.0, seed, checks=every)
+    # What a submission measured until its time was up names no wrong fix: a correct one measures the same so far.
+    recognised = None if handle.timed_out else plugin.declared.recognise(handle.evidence)
     if recognised is not None:
         wrong, sentence = recognised
-        return Grade(lab.id, lab.slug, "failed", sentence, 0.0, seed, wrong.name, checks)
-    return Grade(lab.id, lab.slug, "failed", handle.ending or _count(checks), 0.0, seed, checks=checks)
+        return Grade(lab.id, lab.slug, "failed", sentence, 0.0, seed, wrong.name, every)
+    return Grade(lab.id, lab.slug, "failed", handle.ending or _count(checks), 0.0, seed, checks=every)
 
 
 def _count(checks: tuple[CheckResult, ...]) -> str:
@@ -122,21 +137,21 @@ def _count(checks: tuple[CheckResult, ...]) -> str:
     return f"{len(failed)} of {len(checks)} {noun} failed; the first: {failed[0].title}."
 
 
-def _nothing_ran(lab: Lab, why: str, seed: int) -> Grade:
+def _nothing_ran(lab: Lab, why: str, seed: int, answers: bool) -> Grade:
     """The grade of files that cannot be graded: no check ran."""
     checks = tuple(
         CheckResult(one.id, one.title, one.kind, "not_run", why, property=one.property, instrument=one.instrument)
         for one in declared_by(lab).checks
     )
-    return Grade(lab.id, lab.slug, "failed", why, 0.0, seed, checks=checks)
+    return Grade(lab.id, lab.slug, "failed", why, 0.0, seed, checks=(*checks, *(not_run(lab, why) if answers else ())))
 
 
 def job_of(lab: Lab, files: dict[str, str], source: Source) -> Job:
     """What the child of this lab needs."""
     at = Path(source).absolute() if isinstance(source, (str, Path)) else Path()
     shown_as = {name: str(at / name) for name in files}
-    stretch = patience(os.getloadavg()[0], os.cpu_count() or 1, os.environ.get("LAB_PATIENCE"))
-    limits = Limits(wall_s=round(lab.timeout_s * stretch, 1), cpu_s=2 * lab.timeout_s, memory_mb=lab.memory_mb)
+    allowed_s = lab.timeout_s * patience(os.environ.get("LAB_PATIENCE"))
+    limits = Limits(wall_s=WAITING * allowed_s, cpu_s=math.ceil(allowed_s), memory_mb=lab.memory_mb)
     # In a clone, the Git history and the lessons also contain every solution.
     elsewhere = (LABS_ROOT.parent / ".git", LABS_ROOT.parent / "docs")
     # What became of the mutants of the solution shows the solution's lines.
@@ -145,17 +160,13 @@ def job_of(lab: Lab, files: dict[str, str], source: Source) -> Job:
     return Job(files, shown_as, str(lab.folder / "probe.py"), tuple(dict.fromkeys(map(str, hidden))), limits)
 
 
-def patience(load: float, cores: int, wish: str | None) -> float:
-    """By how much the wall clock stretches: a busy machine is not the learner's fault, and CPU time is limited anyway.
-
-    `load` is the system's load average, `wish` the value of LAB_PATIENCE.
-    """
-    busy = min(4.0, max(1.0, load / max(1, cores)))
+def patience(wish: str | None) -> float:
+    """By how much the time limits stretch; `wish` is the value of LAB_PATIENCE, and nothing shortens them."""
     try:
         wished = float(wish or 1)
     except ValueError:
-        wished = 1.0
-    return busy * (min(100.0, wished) if wished >= 1.0 else 1.0)
+        return 1.0
+    return min(100.0, wished) if wished >= 1.0 else 1.0
 
 
 @contextlib.contextmanager

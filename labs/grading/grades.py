@@ -14,12 +14,14 @@ from labs.grading.submission_text import clean, clean_data, shorten
 
 SCHEMA = 1
 Verdict = Literal["passed", "failed", "error"]
+ResultKind = Literal[Kind, "answer"]
+"""A check's kind, or a question of the lab that the learner answers."""
 Outcome = Literal["passed", "failed", "error", "not_run"]
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check. `measured` and `expected` are plain JSON data.
+    """The result of one check, or of one question. `measured` and `expected` are plain JSON data.
 
     `raised`: the check failed because the submission's code raised. The JSON does not hold `raised`, `property` and
     `instrument`.
@@ -27,7 +29,7 @@ class CheckResult:
 
     id: str
     title: str
-    kind: Kind
+    kind: ResultKind
     outcome: Outcome
     message: str = ""
     measured: Any = None

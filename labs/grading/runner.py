@@ -13,6 +13,7 @@ import pytest
 from labs.grading.catalog import Lab
 from labs.grading.declarations import Declared, declared_in, forget
 from labs.grading.errors import CheckError
+from labs.grading.one_thread import one_thread
 from labs.grading.plugin import ChecksPlugin, check_of, refuse_marks
 
 _INI = Path(__file__).with_name("checks.ini")
@@ -86,7 +87,7 @@ def _pytest(lab: Lab, plugin: object, *extra: str) -> None:
         *(f"-pno:{name}" for name in _OFF),
         *extra,
     ]
-    with _no_outside_influence():
+    with _no_outside_influence(), one_thread():
         pytest.main(arguments, plugins=[plugin, _ShortReports()])
 
 

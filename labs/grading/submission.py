@@ -56,6 +56,11 @@ class Submission:
         return self._session.death if self._session is not None else None
 
     @property
+    def timed_out(self) -> bool:
+        """Whether the child is gone because its time was up."""
+        return self._session is not None and self._session.timed_out
+
+    @property
     def ending(self) -> str | None:
         """Why the submission could not be graded completely: it died, or could not be imported."""
         return self.death or (str(self.load_error) if self.load_error is not None else None)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, padded_batch, random_batch
-from labs.reference_training import one_thread, train_step, with_dropout
+from labs.reference_training import train_step, with_dropout
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
 
@@ -211,7 +211,7 @@ def reference(batches: list[Batch], seed: int) -> Reference:
     optimizer = torch.optim.SGD(settings, momentum=0.5)
     found = Reference()
     measured: dict[str, list[tuple[float, int]]] = {}
-    with one_thread(), private_randomness(seed):
+    with private_randomness(seed):
         for step, batch in enumerate(batches):
             found.losses.append(train_step(policy, optimizer, batch))
             values = {"loss": found.losses[-1]}

@@ -21,7 +21,7 @@ from labs.invariants import (
     random_batch,
     random_padding,
 )
-from labs.reference_training import one_thread, train_step, with_dropout
+from labs.reference_training import train_step, with_dropout
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.normalization import TABLETOP_STD
 from labs.vla.policy import Policy
@@ -70,8 +70,7 @@ def test_numbers_equal_the_reference(submission: Submission, rng: Rng) -> None:
     for sizes, longest in (([rng.integer(2, 6), rng.integer(2, 6), 1], HORIZON), ([rng.integer(5, 9)], 3), ([1], 2)):
         batch, seed = held_out_batch(rng, sum(sizes), longest), rng.seed()
         seen = observe_validation(submission, batch, sizes, seed, {"": True, "vision": False})
-        with one_thread():
-            wanted = reference(Policy.from_base(seed=seed), batch)
+        wanted = reference(Policy.from_base(seed=seed), batch)
         expect_validation(seen, wanted, f"for batches of {', '.join(map(str, sizes))}")
 
 
@@ -310,7 +309,7 @@ def reference_training(seed: int, steps: int, batch_size: int) -> Training:
     held_out = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
     found = Training()
-    with one_thread(), private_randomness(seed):
+    with private_randomness(seed):
         for step, batch in enumerate(batches(frames, batch_size, steps, seed), start=1):
             found.losses.append(train_step(policy, optimizer, batch))
             if step % VALIDATE_EVERY == 0 or step == steps:

@@ -7,11 +7,14 @@ loopback interface, and are killed when their time is up, whatever they are wait
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import re
 import signal
+import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -23,8 +26,10 @@ from torch import Tensor
 from labs.vla.dataset import batches, demonstrations
 
 PATIENCE_S = 8.0
-"""After this time a process counts as hanging. The learner's own time-out is shorter."""
-TRAINING_PATIENCE_S = 40.0
+"""Processes that do no work for this long wait for each other. The learner's own time-out is shorter."""
+WORK = 0.05
+"""Below this part of one processor's time, on average over `PATIENCE_S`, the processes together do no work."""
+LONGEST_S = 80.0
 WITHOUT_IMAGE = 0.3
 BATCH_SIZE = 16
 SHOWN_STEPS = 8
@@ -58,7 +63,7 @@ def trainable(learner: Any) -> dict[str, bool]:
 def trained_on_demonstrations(learner: Any, seed: int, steps: int) -> list[dict[str, Any]]:
     """Two processes fine-tune the base on demonstrations; three out of ten batches have no image."""
     streams = demonstration_streams(seed, steps)
-    return _together(learner, streams, seed, _optimizer(adam=True, rate=1e-3), patience=TRAINING_PATIENCE_S)
+    return _together(learner, streams, seed, _optimizer(adam=True, rate=1e-3))
 
 
 def demonstration_streams(seed: int, steps: int, without_image: float = WITHOUT_IMAGE) -> list[list[dict[str, Tensor]]]:
@@ -106,7 +111,7 @@ def shown_run(learner: Any) -> list[dict[str, Any]]:
     blind = streams[1][4]
     streams[1][4] = {**blind, "pixel_values": blind["pixel_values"][:0], "has_image": blind["has_image"] & False}
     optimizer = _optimizer(adam=True, rate=1e-3)
-    return _together(learner, streams, 81, optimizer, show=True, patience=TRAINING_PATIENCE_S)
+    return _together(learner, streams, 81, optimizer, show=True)
 
 
 def _optimizer(adam: bool, rate: float) -> Any:
@@ -121,10 +126,9 @@ def _together(
     seed: int,
     optimizer: Any,
     show: bool = False,
-    patience: float = PATIENCE_S,
 ) -> list[dict[str, Any]]:
     """Fork one process per stream, wait for their results, and kill them."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, mmap.mmap(-1, 8 * len(streams)) as work:
         meeting = Path(folder) / "meeting"
         notes = [Path(folder) / f"rank{rank}" for rank in range(len(streams))]
         sys.stdout.flush()
@@ -134,18 +138,36 @@ def _together(
             for rank, stream in enumerate(streams):
                 child = os.fork()
                 if child == 0:
-                    _be_a_rank(learner, rank, len(streams), meeting, stream, seed, optimizer, notes[rank], show)
+                    _be_a_rank(learner, rank, len(streams), meeting, stream, seed, optimizer, notes[rank], show, work)
                 children.append(child)
-            deadline = time.monotonic() + patience
-            while time.monotonic() < deadline and not all(note.exists() for note in notes):
-                time.sleep(0.02)
+            _wait_for(notes, work)
         finally:
             for child in children:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-        silent = {"ended": f"still waiting after {patience:.0f} s", "at": "", "losses": []}
+        silent = {"ended": f"still waiting after {PATIENCE_S:.0f} s", "at": "", "losses": []}
         silent |= {"before": {}, "parameters": {}, "began": [], "over": 0.0}
         return [torch.load(note) if note.exists() else silent for note in notes]
+
+
+def _wait_for(notes: list[Path], work: mmap.mmap) -> None:
+    """Return when every process has finished, or when none has worked for a while: a busy machine is not a hang."""
+    began = since = time.monotonic()
+    done_before = 0.0
+    while not all(note.exists() for note in notes):
+        time.sleep(0.02)
+        now, done = time.monotonic(), sum(struct.unpack(f"{len(notes)}d", work[:]))
+        if done - done_before > WORK * PATIENCE_S:
+            since, done_before = now, done
+        if now - since > PATIENCE_S or now - began > LONGEST_S:
+            return
+
+
+def _tell_work(work: mmap.mmap, rank: int) -> None:
+    """Write the CPU seconds of this process where its parent reads them."""
+    while True:
+        struct.pack_into("d", work, 8 * rank, time.process_time())
+        time.sleep(0.1)
 
 
 def _be_a_rank(
@@ -158,9 +180,11 @@ def _be_a_rank(
     optimizer: Any,
     note: Path,
     show: bool,
+    work: mmap.mmap,
 ) -> None:
     """Train, write the result, and stay alive: a process that exits looks like a broken connection, not like a hang."""
     gc.freeze()
+    threading.Thread(target=_tell_work, args=(work, rank), daemon=True).start()
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     told: dict[str, Any] = {"ended": "finished", "at": "", "losses": [], "before": {}, "parameters": {}, "began": []}
@@ -178,7 +202,7 @@ def _be_a_rank(
     told["parameters"], told["over"] = _copy(policy), time.monotonic()
     torch.save(told, note.with_suffix(".part"))
     note.with_suffix(".part").rename(note)
-    time.sleep(2 * TRAINING_PATIENCE_S)
+    time.sleep(2 * LONGEST_S)
     os._exit(0)
 
 

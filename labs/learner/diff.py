@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+from labs.grading.answers import ANSWERS, blank
 from labs.grading.catalog import Lab
 from labs.grading.submission_text import clean
 
@@ -19,6 +20,18 @@ def diff_from_starter(lab: Lab, folder: Path, label: str, *, starter: Path | Non
     for name in lab.editable:
         before, after = _lines((starter or lab.folder) / name), _lines(folder / name)
         lines += difflib.unified_diff(before, after, f"starter/{name}", f"{label}/{name}", lineterm="")
+    return [clean(line) for line in lines]
+
+
+def diff_of_answers(lab: Lab, folder: Path, label: str, *, starter: Path) -> list[str]:
+    """A unified diff from the blank `answers.toml`, as it was copied into `starter`, to the one in `folder`.
+
+    Empty without a change, without a file, and for a lab without questions.
+    """
+    before, after = _lines(starter / ANSWERS) or blank(lab).splitlines(), _lines(folder / ANSWERS)
+    if not lab.questions or not after:
+        return []
+    lines = difflib.unified_diff(before, after, f"starter/{ANSWERS}", f"{label}/{ANSWERS}", lineterm="")
     return [clean(line) for line in lines]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,7 +57,7 @@ def examine(workspace: Callable[[], Workspace]) -> list[Condition]:
         *[_optional(name, meaning) for name, meaning in OPTIONAL.items()],
         _processor(),
         _gpu(),
-        _namespaces(),
+        *_sandbox(),
         _limits(),
         _workspace(workspace),
     ]
@@ -110,20 +109,23 @@ def _gpu() -> Condition:
     return Condition("gpu", "ok", f"{name}; labs run on the CPU, device checks use it too")
 
 
-def _namespaces() -> Condition:
-    name = "isolation"
-    if sys.platform != "linux" or shutil.which("unshare") is None:
-        return Condition(name, "limited", f"no namespaces on {platform.system()}", _UNISOLATED)
-    tried = subprocess.run(["unshare", "-rpfn", "--kill-child", "true"], capture_output=True, check=False)
-    if tried.returncode != 0:
-        return Condition(name, "limited", "user namespaces are not permitted", _UNISOLATED)
-    return Condition(name, "ok", "a grade runs in its own PID and network namespace")
+def _sandbox() -> list[Condition]:
+    """What the sandbox promises elsewhere and cannot keep here; SECURITY.md has the table."""
+    from labs.grading import SandboxError, protections
+
+    try:
+        tried = protections()
+    except SandboxError as error:
+        return [Condition("sandbox", "missing", "no process could be started", str(error))]
+    return [
+        Condition("sandbox", "ok", one.promise)
+        if one.active
+        else Condition("sandbox", "limited", f"not promised on this machine: {one.promise}", f"{one.without} {_ENOUGH}")
+        for one in tried
+    ]
 
 
-_UNISOLATED = (
-    "A grade kills the processes that it started, and an audit hook blocks sockets. "
-    "That is enough for your own code, but not for code from people you do not trust."
-)
+_ENOUGH = "That is no problem for your own code; use a container for code from people you do not trust."
 
 
 def _limits() -> Condition:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from labs.grading.answers import ANSWERS, blank
 from labs.grading.catalog import Lab
 from labs.learner.atomic_file import flush_folder, write_atomically
 from labs.learner.former_names import names_of
@@ -76,14 +77,15 @@ class Workspace:
         return kept if all((kept / name).is_file() for name in lab.editable) else lab.folder
 
     def start(self, lab: Lab) -> bool:
-        """Copy the lab's editable files; True if anything was copied.
+        """Copy the lab's editable files, and `answers.toml` if it has questions; True if anything was copied.
 
         Existing files are not changed; a deleted one is restored. Raises OSError, WorkspaceError.
         """
         make_workspace(self.root)
         with self.locked():
             self._sweep()
-            missing = [name for name in lab.editable if not (self.attempt(lab) / name).exists()]
+            originals = _originals(lab)
+            missing = [name for name in originals if not (self.attempt(lab) / name).exists()]
             if not self.attempt(lab).exists():
                 self._keep_starter(lab)
                 self._stage(lab).rename(self.attempt(lab))
@@ -91,7 +93,7 @@ class Workspace:
             else:
                 for name in missing:
                     (self.attempt(lab) / name).parent.mkdir(parents=True, exist_ok=True)
-                    write_atomically(self.attempt(lab) / name, (lab.folder / name).read_bytes())
+                    write_atomically(self.attempt(lab) / name, originals[name])
         return bool(missing)
 
     def reset(self, lab: Lab, now: datetime | None = None) -> Path:
@@ -126,9 +128,9 @@ class Workspace:
     def _stage(self, lab: Lab) -> Path:
         staged = Path(tempfile.mkdtemp(dir=self.state, prefix="staging-"))
         staged.chmod(0o755)  # mkdtemp's 0700 would hide the attempt from an instructor's account
-        for name in lab.editable:
+        for name, content in _originals(lab).items():
             (staged / name).parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(staged / name, (lab.folder / name).read_bytes())
+            write_atomically(staged / name, content)
             (staged / name).chmod(0o644)
         return staged
 
@@ -152,6 +154,12 @@ class Workspace:
             number += 1
             place = place.with_name(f"{stamp}-{number}")
         return place
+
+
+def _originals(lab: Lab) -> dict[str, bytes]:
+    """What a learner receives: the editable files, and a blank `answers.toml` for a lab with questions."""
+    files = {name: (lab.folder / name).read_bytes() for name in lab.editable}
+    return files | {ANSWERS: blank(lab).encode()} if lab.questions else files
 
 
 def _folder_in(parent: Path, lab: Lab) -> Path:

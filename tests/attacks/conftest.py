@@ -24,6 +24,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TOY = HERE.parent / "grading" / "toy" / "lab90_toy_offset"
 GRANTED = {one.name for one in protections() if one.active}
+with pytest.MonkeyPatch.context() as _patch:
+    _patch.setenv("LAB_NO_NAMESPACES", "1")
+    GRANTED_WITHOUT_NAMESPACES = {one.name for one in protections() if one.active}
 CONTAINED = ("ending", "exhausting", "outliving", "reaching_out", "stalling")
 """The families whose result depends on the containment; the others are tried with namespaces only."""
 
@@ -40,7 +43,7 @@ class Attack:
     """Of the rest of the file; an attack that replaces a function comes `after`."""
     on_solution: str = "failed"
     needs: str = ""
-    """`namespaces` if the attack would harm the machine without them, or is documented as not stopped."""
+    """The protection without which the attack would harm the machine, or is documented as not stopped."""
     timeout_s: int = 10
 
     def on(self, text: str, target: Target) -> str:
@@ -127,7 +130,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "attack" not in metafunc.fixturenames:
         return
     fallback = "fallback_server" in metafunc.fixturenames
-    attacks = [one for one in all_attacks() if not fallback or (one.family in CONTAINED and not one.needs)]
+    attacks = [one for one in all_attacks() if not fallback or _contained_without_namespaces(one)]
     metafunc.parametrize(
         "attack",
         [
@@ -135,12 +138,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 one,
                 id=f"{one.family}-{one.name}",
                 marks=pytest.mark.skipif(
-                    bool(one.needs) and one.needs not in GRANTED, reason="this system permits no user namespaces"
+                    bool(one.needs) and one.needs not in GRANTED, reason="this system lacks a protection"
                 ),
             )
             for one in attacks
         ],
     )
+
+
+def _contained_without_namespaces(one: Attack) -> bool:
+    return one.family in CONTAINED and (not one.needs or one.needs in GRANTED_WITHOUT_NAMESPACES)
 
 
 @pytest.fixture(autouse=True)

@@ -179,21 +179,10 @@ def test_a_missing_extra_is_said_before_anything_starts(toy_with: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    ("load", "cores", "wish", "stretch"),
-    [
-        (0.1, 4, None, 1),
-        (8, 4, None, 2),
-        (99, 4, None, 4),
-        (8, 4, "3", 6),
-        (0, 4, "0.1", 1),
-        (0, 4, "x", 1),
-        (0, 4, "nan", 1),
-    ],
+    ("wish", "stretch"), [(None, 1), ("3", 3), ("1e9", 100), ("0.1", 1), ("-1", 1), ("x", 1), ("nan", 1)]
 )
-def test_a_busy_machine_stretches_the_wall_clock_and_nothing_shortens_it(
-    load: float, cores: int, wish: str | None, stretch: float
-) -> None:
-    assert patience(load, cores, wish) == stretch
+def test_a_wish_stretches_the_time_limits_and_nothing_shortens_them(wish: str | None, stretch: float) -> None:
+    assert patience(wish) == stretch
 
 
 def test_a_grade_without_timing_differs_in_nothing_else(toy: Lab, solution: Files, server: ForkServer) -> None:

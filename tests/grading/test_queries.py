@@ -67,7 +67,8 @@ def test_a_finding_of_both_reports_is_kept_once() -> None:
 
 
 def test_the_protections_of_this_system_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one.name for one in protections()] == ["namespaces", "subreaper", "memory limit"]
-    assert all(one.without for one in protections())
+    names = ["namespaces", "signals to one process", "signals to all processes", "subreaper", "memory limit"]
+    assert [one.name for one in protections()] == names
+    assert all(one.promise and one.without for one in protections())
     monkeypatch.setenv("LAB_NO_NAMESPACES", "1")
     assert not {one.name: one.active for one in protections()}["namespaces"]

@@ -27,7 +27,7 @@ DESCRIBES = {
 AFTER_IT = "def normalise(action: Tensor, mean: Tensor, std: Tensor) -> Tensor:"
 MODULES = (
     *("vla/policy.py", "debugkit/registry.py", "shared.py"),
-    *("grading/grader.py", "grading/rng.py", "grading/feedback.py", "grading/sandbox/child.py"),
+    *("grading/grader.py", "grading/rng.py", "grading/feedback.py", "grading/answers.py", "grading/sandbox/child.py"),
 )
 
 
@@ -147,9 +147,10 @@ def test_the_graders_configuration_and_the_librarys_weights_count(lab: Lab, pack
     assert after.library != before.library
 
 
-def test_how_a_grade_is_shown_does_not_count(lab: Lab, package: Path) -> None:
+@pytest.mark.parametrize("file", ["feedback.py", "answers.py"])
+def test_how_a_grade_is_shown_and_the_learners_answers_do_not_count(lab: Lab, package: Path, file: str) -> None:
     before = content_of(lab)
-    append(package / "grading" / "feedback.py", "\nX = 1\n")
+    append(package / "grading" / file, "\nX = 1\n")
     folder_hash.cache_clear()
     assert content_of(lab) == before
     shipped = Path(labs.grading.__file__).parent
@@ -176,7 +177,8 @@ def test_a_lab_that_imports_debugkit_is_known(lab: Lab, package: Path) -> None:
 
 
 def test_every_field_of_a_labs_facts_either_decides_or_describes() -> None:
-    assert set(FIELDS) | DESCRIBES == set(Lab.__struct_fields__)
+    # Of the questions, the texts describe and the rest decides: tests/labs/test_answers.py.
+    assert set(FIELDS) | DESCRIBES | {"questions"} == set(Lab.__struct_fields__)
     assert not set(FIELDS) & DESCRIBES
 
 

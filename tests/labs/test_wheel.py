@@ -1,9 +1,10 @@
-"""The installed wheel has everything that a lab needs, no tests, and grades a fix."""
+"""Two wheels: debugkit works alone, and the labs with it hold all that a lab needs, no tests, and grade a fix."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+import debugkit
 from child_processes import run
 from labs.grading import catalog
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+
+PROGRAM = """
+import torch
+
+def build():
+    batch = (torch.randn(8, 3), torch.randn(8, 1))
+    loss_fn = lambda model, batch: (model(batch[0]) - batch[1]).square().mean()
+    return {"model": torch.nn.Linear(3, 1), "batch": batch, "loss_fn": loss_fn}
+"""
 
 pytestmark = pytest.mark.slow
 
@@ -48,34 +60,85 @@ class Installed:
         )
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+def build(project: Path, folder: Path) -> Path:
+    """The wheel of a project of this checkout."""
     pytest.importorskip("hatchling", reason="the build backend is in the extra `dev`")
-    folder = tmp_path_factory.mktemp("wheel")
-    done = run([sys.executable, "-c", BUILD, str(folder)], cwd=ROOT)
+    done = run([sys.executable, "-c", BUILD, str(folder)], cwd=project)
     assert done.returncode == 0, done.stderr
     return folder / done.stdout.split()[-1]
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel in a virtual environment elsewhere, which borrows torch and the rest from the one that runs this."""
-    made = Installed(tmp_path_factory.mktemp("fresh") / "venv", tmp_path_factory.mktemp("work"))
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the labs."""
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def debugkit_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of debugkit."""
+    return build(ROOT / "debugkit", tmp_path_factory.mktemp("wheel"))
+
+
+def install(factory: pytest.TempPathFactory, *wheels: Path) -> Installed:
+    """Wheels in a virtual environment elsewhere, which borrows torch and the rest from the one that runs this."""
+    made = Installed(factory.mktemp("fresh") / "venv", factory.mktemp("work"))
     venv.create(made.environment, with_pip=False, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(made.environment / "bin" / "python")]
     options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
-    done = run([*pip, "install", *options, str(wheel)])
+    done = run([*pip, "install", *options, *map(str, wheels)])
     assert done.returncode == 0, done.stderr
-    # A path file only appends: the wheel comes first, and the editable install's own path file is not read.
+    # A path file only appends: the wheels come first, and the editable install's own path file is not read.
     borrowed = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
     (made.packages / "borrowed.pth").write_text("\n".join(borrowed) + "\n")
     return made
 
 
+@pytest.fixture(scope="module")
+def installed(wheel: Path, debugkit_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The labs and debugkit, as `pip install vla-debug-lab` gives them."""
+    return install(tmp_path_factory, wheel, debugkit_wheel)
+
+
+def metadata(wheel: Path, file: str) -> str:
+    archive = zipfile.ZipFile(wheel)
+    return archive.read(next(name for name in archive.namelist() if name.endswith(f".dist-info/{file}"))).decode()
+
+
+def test_the_wheel_of_debugkit_is_the_whole_package_and_nothing_else(debugkit_wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(debugkit_wheel).namelist() if ".dist-info/" not in name}
+    package = {path.relative_to(ROOT).as_posix() for path in _shipped(ROOT / "debugkit")}
+    assert package - names == {"debugkit/pyproject.toml", "debugkit/README.md", "debugkit/LICENSE"}
+    assert not names - package
+    required = re.findall(r"^Requires-Dist: ([\w-]+)", metadata(debugkit_wheel, "METADATA"), re.MULTILINE)
+    assert sorted(required) == ["rich", "torch", "typer"]
+    assert f"Version: {debugkit.__version__}\n" in metadata(debugkit_wheel, "METADATA")
+    assert (ROOT / "debugkit" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_labs_require_debugkit_and_do_not_contain_it(wheel: Path) -> None:
+    told = metadata(wheel, "METADATA")
+    [requirement] = [Requirement(line) for line in re.findall(r"^Requires-Dist: (debugkit.*)", told, re.MULTILINE)]
+    assert requirement.name == "debugkit-torch"
+    assert debugkit.__version__ in requirement.specifier
+    assert metadata(wheel, "entry_points.txt").split() == ["[console_scripts]", "lab", "=", "labs.cli:main"]
+
+
+def test_debugkit_works_without_the_labs(debugkit_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    alone = install(tmp_path_factory, debugkit_wheel)
+    (alone.work / "build.py").write_text(PROGRAM)
+    done = alone.run("debugkit", "check", "build.py:build", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["versions"]["debugkit"] == debugkit.__version__
+    (alone.work / "test_it.py").write_text("def test_it(assert_silent):\n    assert assert_silent\n")
+    assert alone.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider").returncode == 0, "the pytest plugin"
+    absent = alone.run("python", "-c", "import labs")
+    assert "No module named 'labs'" in absent.stderr
+
+
 def test_the_wheel_has_all_that_labs_need_and_no_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"labs/vla/base.safetensors", "debugkit/py.typed"} <= names
+    assert "labs/vla/base.safetensors" in names
     for lab in catalog.all_labs():
         of_lab = {path.relative_to(ROOT).as_posix() for path in _shipped(lab.folder, lab.solution)}
         needed = {
@@ -83,12 +146,7 @@ def test_the_wheel_has_all_that_labs_need_and_no_tests(wheel: Path) -> None:
         }
         assert needed <= of_lab
         assert of_lab <= names, f"lab {lab.id} lacks {sorted(of_lab - names)}"
-    assert {name.split("/")[0].partition("-")[0] for name in names} == {
-        "debugkit",
-        "labs",
-        "solutions",
-        "vla_debug_lab",
-    }
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"labs", "solutions", "vla_debug_lab"}
     assert not [name for name in names if "/test_" in name or name.endswith((".pyc", "conftest.py"))]
 
 

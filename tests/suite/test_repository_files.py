@@ -59,10 +59,12 @@ def test_the_sandbox_is_described_as_it_is() -> None:
 
 
 def test_the_security_policy_says_what_each_missing_protection_means() -> None:
-    """The three protections that `lab doctor` tries, and the row of the table that goes when one is not granted."""
+    """The protections that `lab doctor` tries, and the row of the table that goes when one is not granted."""
     rows = {row[0]: row[1:] for row in table("What the sandbox promises")}
     lost = {
         "namespaces": rows["files outside the private folder"],
+        "signals to one process": rows["your other processes get no signal from it"],
+        "signals to all processes": rows["your other processes get no signal from it"],
         "subreaper": rows["all processes are gone after a grade"],
         "memory limit": rows["memory"],
     }

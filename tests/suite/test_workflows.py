@@ -163,3 +163,21 @@ def assert_has_command(program: str, arguments: list[str], what: str) -> None:
 
 def parts() -> set[str]:
     return set(re.findall(r"^(\w+) +(?:check|test) ", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_the_hook_for_other_projects_runs_a_command_of_debugkit() -> None:
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    program, command = hook["entry"].split()
+    assert f"## {program} {command}" in (ROOT / "docs" / "reference" / "debugkit.md").read_text(encoding="utf-8")
+    assert hook["language"] == "system", "another environment has neither the project's torch nor its model"
+
+
+def test_the_action_uploads_the_report_that_its_command_writes() -> None:
+    action = read(GITHUB / "actions" / "debugkit" / "action.yml")
+    command, upload = action["runs"]["steps"]
+    assert set(command["env"]) == set(re.findall(r"\$(\w+)", command["run"]))
+    inputs = {value for step in (command["env"], upload["with"]) for value in step.values()}
+    named = {name for value in inputs for name in re.findall(r"inputs\.(\w+)", value)}
+    assert named == set(action["inputs"])
+    assert upload["with"]["sarif_file"] == command["env"]["REPORT"]
+    assert upload["if"].startswith("always()"), "findings make the command fail, and are uploaded all the same"

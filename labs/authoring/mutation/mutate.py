@@ -16,7 +16,6 @@ from labs.authoring.mutation.hunks import OPERATOR as ONE_HUNK
 from labs.authoring.mutation.mutants import Files, Mutant, mutants_of, read
 from labs.authoring.mutation.reasons import check_not_refused, read_reasons
 from labs.authoring.mutation.record import MutantRecord, Outcome, Record, make_record, read_record
-from labs.authoring.threads import use_one_thread
 from labs.authoring.verify_many import OnDemandServer
 from labs.grading import grade
 from labs.grading.catalog import Lab, find
@@ -137,7 +136,6 @@ def _slice_elsewhere(number: str, others: tuple[Files, bool], submissions: list[
 
 
 def _slice(work: _Work, submissions: list[tuple[str, Files]], server: OnDemandServer, say: Say) -> _Found:
-    use_one_thread()
     started = time.process_time()
     bench = Bench(work.lab, server, names=work.names)
     verdicts = bench.verdicts(work.solution, submissions, work.lab.seeds[0], say)
@@ -156,6 +154,7 @@ def _once_more(lab: Lab, mutant: Mutant, outcomes: bool, server: Any) -> tuple[R
         seed=seed,
         outcome_seed=seed,
         kinds=KINDS if outcomes else STRUCTURAL,
+        answers=False,
         on_check=lambda _: cpu.append(cpu_time.of_children()),
         server=server,
     )

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import sys
+from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
@@ -49,34 +50,41 @@ def set_read_only(target: str, read_only: bool) -> None:
 
 def die_with_parent() -> None:
     """Ask for SIGKILL when the parent dies."""
-    _prctl(_PR_SET_PDEATHSIG, 9)
+    prctl(_PR_SET_PDEATHSIG, 9)
 
 
 def become_subreaper() -> bool:
     """Adopt every orphaned descendant; False if the system cannot."""
-    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    return prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def hide_memory(hidden: bool = True) -> None:
     """Make this process's memory and descriptors unreadable to others of the same user, or readable again."""
-    _prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
+    prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
 
 
 def drop_capabilities() -> None:
     """Give up every capability permanently, so that later code cannot undo a mount or a network."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(_LAST_CAPABILITY + 1):
-        _prctl(_PR_CAPBSET_DROP, capability)
+        prctl(_PR_CAPBSET_DROP, capability)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
 
-def _prctl(option: int, value: int) -> bool:
+def prctl(option: int, *values: int) -> bool:
+    """prctl(2); False if the system refuses it or has none."""
     if sys.platform != "linux":
         return False
+    rest = [*values, 0, 0, 0, 0][:4]
     with contextlib.suppress(AttributeError):
-        return bool(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0)
+        return bool(_libc.prctl(option, *map(ctypes.c_ulong, rest)) == 0)
     return False
+
+
+def system_call(number: int, *values: Any) -> int:
+    """syscall(2) of Linux: its result, or -1."""
+    return int(_libc.syscall(*(ctypes.c_long(one) if isinstance(one, int) else one for one in (number, *values))))
 
 
 def _checked(result: int) -> None:

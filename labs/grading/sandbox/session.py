@@ -14,13 +14,14 @@ from typing import Any, NoReturn
 from labs.grading.errors import SandboxError, SubmissionDiedError, SubmissionRaisedError, TraceLine
 from labs.grading.sandbox import frames, values
 from labs.grading.sandbox.launch import ColdLauncher, Launcher
-from labs.grading.sandbox.limits import LOST_PIPES, MEBIBYTE, Limits
+from labs.grading.sandbox.limits import LOST_PIPES, MEBIBYTE, Limits, WallClock
 from labs.grading.sandbox.transport import DeadlineError, EndedError, NonsenseError, Transport
 from labs.grading.submission_text import OutputCleaner
 
 _CLOSING_S = 30.0
 _AT_WORK = {"load": "Importing your code", "symptom": "Reproducing the symptom", "diagnose": "The diagnosis"}
 """How a sentence names an operation that has no function of the learner's as its subject."""
+_WHAT_TO_DO = "`lab doctor` checks what this machine offers; then repeat the command."
 _KEPT_TEXT = 32 * 1024
 
 
@@ -56,10 +57,12 @@ class Session:
         self._on_output = on_output
         self._printed = _Printed(job.limits.output_bytes)
         self._transport: Transport | None = None
-        self._deadline = 0.0
+        self._clock = WallClock(job.limits.start_s)
         self._ready = False
         self.death: str | None = None
         """Why the child is gone, in one sentence; None while it is alive."""
+        self.timed_out = False
+        """Whether it is gone because its time was up."""
 
     def __enter__(self) -> Session:
         return self
@@ -92,11 +95,11 @@ class Session:
                 raise SandboxError(_not_started(str(first), str(second))) from None
         self._ready = True
         self._printed.on_output = self._on_output  # what the start itself prints is not the submission's
-        self._deadline = time.monotonic() + self._limits.wall_s
+        self._clock = WallClock(self._limits.wall_s)
         self.request("load", "", seed=seed)
 
     def _start(self, launcher: Launcher) -> None:
-        self._deadline = time.monotonic() + self._limits.start_s
+        self._clock = WallClock(self._limits.start_s)
         pipes = launcher.launch(self._job.to_json())
         self._transport = Transport(pipes, self._limits.reply_bytes, self._printed.take)
         self.request("ready", "", seed=0)
@@ -140,13 +143,16 @@ class Session:
     def _exchange(self, request: bytes) -> tuple[dict[str, Any], bytes]:
         assert self._transport is not None, "load() starts the child"
         try:
-            return self._transport.exchange(request, self._deadline)
+            with self._clock:
+                return self._transport.exchange(request, self._clock.is_over)
         except EndedError as ended:
             self._died(ended.status)
         except DeadlineError:
             if not self._ready:
-                raise SandboxError(f"it was not ready within {self._limits.start_s:.0f} s") from None
-            self._stop(f"it did not finish within {self._limits.wall_s:g} s")
+                raise SandboxError(f"it was not ready within {self._clock.limit_s:.0f} s") from None
+            self.timed_out = True
+            self.death = _time_out(f"it did not finish within {self._clock.limit_s:.3g} s")
+            raise SubmissionDiedError(self.death) from None
         except NonsenseError as error:
             self._stop(f"what it sent is not a reply ({error})")
         except _FloodError:
@@ -171,11 +177,12 @@ class Session:
             raise SandboxError(self._last_words() or "its supervisor ended without a report")
         if "fault" in status:
             fault = str(status["fault"])
-            raise SandboxError(f"The sandbox failed: {fault}." if self._ready else fault)
+            raise SandboxError(f"The sandbox failed: {fault}. {_WHAT_TO_DO}" if self._ready else fault)
         if not self._ready:
             ending = f"signal {status['signal']}" if "signal" in status else f"exit status {status['exit']}"
             raise SandboxError(self._last_words() or f"its process ended with {ending}")
         if "signal" in status:
+            self.timed_out = status["signal"] == signal.SIGXCPU
             self.death = _killed_by(int(status["signal"]), self._limits)
         else:
             self.death = f"The submission ended its own process, with exit status {status['exit']}."
@@ -195,9 +202,13 @@ class Session:
 
 def _not_started(first: str, second: str) -> str:
     what = first if first == second else f"{first}; at the second attempt, {second}"
+    return f"The sandbox for your code could not start, in two attempts: {what}. Your code did not run. " + _WHAT_TO_DO
+
+
+def _time_out(what: str) -> str:
     return (
-        f"The sandbox for your code could not start, in two attempts: {what}. Your code did not run. "
-        "`lab doctor` checks what this machine offers; then repeat the command."
+        f"The submission was stopped by the time limit, not because of a result: {what}. "
+        "If your code is correct and this machine is slow or busy, set LAB_PATIENCE=4 for four times as long."
     )
 
 
@@ -208,7 +219,7 @@ def _text(value: Any, longest: int) -> str:
 
 def _killed_by(number: int, limits: Limits) -> str:
     if number == signal.SIGXCPU:
-        return f"The submission was stopped: it used more than {limits.cpu_s} s of CPU."
+        return _time_out(f"it used more than {limits.cpu_s} s of CPU time")
     if number == signal.SIGXFSZ:
         return f"The submission was stopped: it wrote a file larger than {limits.file_mb} MiB."
     if number == signal.SIGKILL:

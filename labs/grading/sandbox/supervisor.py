@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from labs.grading.sandbox import frames, kernel, namespaces, subreaper
+from labs.grading.sandbox import frames, kernel, namespaces, signals, subreaper
 
 JOB_BYTES = 64 * 1024 * 1024
 
@@ -185,6 +185,8 @@ def _become_child(pipes: Descriptors, setup: ChildSetup, run_child: RunChild) ->
             kernel.die_with_parent()
         os.setsid()
         kernel.drop_capabilities()
+        if not setup.namespaced:
+            signals.contain()
         kernel.hide_memory(False)  # the learner's code expects to read its own /proc
         for number in (signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,42 @@
+"""`lab doctor` says which promise of the sandbox does not hold on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from labs import grading
+from labs.grading import Protection, SandboxError
+
+Run = Callable[..., tuple[int, str, str]]
+LOST = ["signals to one process", "subreaper"]
+
+
+def test_each_promise_that_does_not_hold_here_is_named_with_what_can_happen(
+    lab_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = [Protection(one.name, one.name not in LOST, one.promise, one.without) for one in grading.protections()]
+    monkeypatch.setattr(grading, "protections", lambda: tried, raising=False)
+    code, printed, _ = lab_command("doctor", "--json")
+    rows = [one for one in json.loads(printed)["conditions"] if one["name"] == "sandbox"]
+    assert code == 0
+    assert [one["state"] for one in rows] == ["ok" if one.active else "limited" for one in tried]
+    for row, one in zip(rows, tried, strict=True):
+        assert one.promise in row["found"]
+        assert ("not promised on this machine" in row["found"]) == (one.without in row["meaning"]) == (not one.active)
+    shown = " ".join(lab_command("doctor")[1].split())
+    assert "not promised on this machine: no process of a submission outlives its grade" in shown
+
+
+def test_a_system_that_starts_no_process_is_a_missing_sandbox(
+    lab_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise SandboxError("No process could be started.")
+
+    monkeypatch.setattr(grading, "protections", refused, raising=False)
+    code, printed, _ = lab_command("doctor", "--json")
+    [row] = [one for one in json.loads(printed)["conditions"] if one["name"] == "sandbox"]
+    assert (code, row["state"], row["meaning"]) == (1, "missing", "No process could be started.")

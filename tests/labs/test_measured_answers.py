@@ -1,0 +1,166 @@
+"""The correct answer to every question is what a measurement on the starter gives, and not a claim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from labs.authoring.lab_module import load_module
+from labs.grading.answers import correct_answers, refusal
+from labs.grading.catalog import all_labs
+from labs.vla.dataset import Batch, batches, demonstrations
+from labs.vla.policy import Policy
+
+pytestmark = pytest.mark.slow
+Measure = Callable[[ModuleType], str | float]
+ASKED = {(lab.id, question.id): (lab, question) for lab in all_labs() for question in lab.questions}
+
+
+def one_batch(frames: int, size: int, seed: int) -> Batch:
+    """The batch that the lessons use."""
+    return next(batches(demonstrations(frames, seed=seed), batch_size=size, steps=1, seed=seed))
+
+
+def patches_moved(starter: ModuleType) -> float:
+    policy = starter.build_policy(seed=0).eval()
+    counts = set()
+    with torch.no_grad():
+        patches = policy.vision(pixel_values=one_batch(8, 8, 3)["pixel_values"]).last_hidden_state
+        for patch in range(16):
+            changed = patches.clone()
+            changed[:, patch] += 1
+            moved = (policy.pyramid(changed, (4, 4)) - policy.pyramid(patches, (4, 4))).norm(dim=-1)  # (B, 16)
+            counts |= set((moved > moved.amax(dim=1, keepdim=True) / 2).sum(dim=1).tolist())
+    (count,) = counts  # the same for every patch and every image
+    return count
+
+
+def numbers_without_gradient(starter: ModuleType) -> float:
+    policy = starter.build_policy(seed=0)
+    policy(**one_batch(32, 32, 3)).loss.backward()
+    return sum(parameter.numel() for parameter in policy.parameters() if parameter.grad is None)
+
+
+def largest_outside(starter: ModuleType) -> str:
+    policy = starter.build_policy(seed=0)
+    optimizer = starter.build_optimizer(policy)
+    starter.train_step(policy, optimizer, one_batch(32, 32, 3))
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    norms = {name: one.grad.norm() for name, one in policy.named_parameters() if id(one) not in held}
+    return _largest(norms, margin=1.1)
+
+
+def unchanged_weights(starter: ModuleType) -> float:
+    policy = Policy.from_base(seed=17)
+    start = parameters_to_vector(policy.parameters()).detach()
+    optimizer, scaler = starter.build_optimizer(policy), starter.build_scaler(policy, scale=2.0**16)
+    starter.training_step(policy, one_batch(32, 16, 17), optimizer, scaler)
+    return 100 * (parameters_to_vector(policy.parameters()) == start).double().mean().item()
+
+
+def wrong_sign_below(starter: ModuleType) -> float:
+    gate = torch.linspace(-5, 5, 10_001, dtype=torch.float64, requires_grad=True)
+    up, eps = torch.ones_like(gate), 1e-6
+    (shipped,) = torch.autograd.grad(starter.gated_activation(gate, up).sum(), gate)
+    with torch.no_grad():
+        difference = starter.gated_activation(gate + eps, up) - starter.gated_activation(gate - eps, up)
+    return gate.detach()[shipped.sign() != difference.sign()].max().item()
+
+
+def finite_after_backward(starter: ModuleType) -> str:
+    frames = starter.wrist_demonstrations(2000, seed=3)
+    policy = starter.build_policy(frames, seed=0)
+    policy(**next(batches(frames, batch_size=32, steps=1, seed=3))).loss.backward()
+    finite = {name: one.grad.isfinite().sum() for name, one in policy.named_parameters() if one.grad is not None}
+    return _largest(finite, margin=2)
+
+
+def weight_ratio(starter: ModuleType) -> float:
+    """The share of the window's loss that one step has, in the first micro-batch and in the last."""
+    policy, window = starter.build_policy(seed=3).eval(), starter.split(one_batch(32, 32, 3), 4)
+    with torch.no_grad():
+        factors = [starter.loss_share(policy, part, window) / policy(**part).loss for part in window]
+    first, *_, last = (factor / starter.steps_of(part).sum() for factor, part in zip(factors, window, strict=True))
+    return float(first / last)
+
+
+def keeps_most(starter: ModuleType) -> str:
+    policy = starter.build_policy(seed=0)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in policy.parameters()}
+    running: list[str] = []
+    kept: dict[int, Tensor] = {}
+    held: Counter[str] = Counter()
+
+    def pack(tensor: Tensor) -> Tensor:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in weights and place not in kept:
+            kept[place] = tensor
+            held[running[-1] if running else ""] += tensor.untyped_storage().nbytes()
+        return tensor
+
+    for name, module in policy.named_modules():
+        if not list(module.children()):
+            _name_while_it_runs(module, name, running)
+    held_out = list(batches(demonstrations(64, seed=3), batch_size=16, steps=4, seed=3))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        starter.validate(policy, held_out)
+    held.pop("", None)  # what no single layer computes
+    return _largest({name: torch.tensor(float(size)) for name, size in held.items()}, margin=2)
+
+
+def _name_while_it_runs(module: nn.Module, name: str, running: list[str]) -> None:
+    module.register_forward_pre_hook(lambda *_: running.append(name))
+    module.register_forward_hook(lambda *_: running.clear())
+
+
+def different_tables(starter: ModuleType) -> float:
+    loader = starter.build_loader(tables=64, seed=71, batch_size=16)
+    arms = torch.cat([batch["state"][:, :2] for _ in range(12) for batch in loader])
+    assert len(arms) == 768
+    return len(arms.unique(dim=0))
+
+
+def bytes_not_averaged(starter: ModuleType) -> float:
+    policy, batch = starter.MixedPolicy.from_base(seed=0), one_batch(16, 16, 8)
+    no_image = torch.zeros(16, dtype=torch.bool)
+    policy(**{**batch, "pixel_values": batch["pixel_values"][no_image], "has_image": no_image}).loss.backward()
+    return sum(parameter.nbytes for parameter in policy.parameters() if parameter.grad is None)
+
+
+def _largest(sizes: dict[str, Tensor], margin: float) -> str:
+    """The name of the largest, which no other comes near: rounding on another processor must not change it."""
+    (size, name), (next_size, _) = sorted(((float(one), name) for name, one in sizes.items()), reverse=True)[:2]
+    assert size > margin * next_size
+    return name
+
+
+MEASURED: dict[tuple[str, str], Measure] = {
+    ("05", "patches_moved"): patches_moved,
+    ("12", "numbers_without_gradient"): numbers_without_gradient,
+    ("14", "largest_outside"): largest_outside,
+    ("17", "unchanged_weights"): unchanged_weights,
+    ("18", "wrong_sign_below"): wrong_sign_below,
+    ("21", "finite_after_backward"): finite_after_backward,
+    ("53", "weight_ratio"): weight_ratio,
+    ("62", "keeps_most"): keeps_most,
+    ("71", "different_tables"): different_tables,
+    ("81", "bytes_not_averaged"): bytes_not_averaged,
+}
+
+
+def test_every_question_is_measured_here() -> None:
+    assert set(MEASURED) == set(ASKED)
+    assert len({lab for lab, _ in ASKED}) >= 10
+
+
+@pytest.mark.parametrize("key", MEASURED, ids="-".join)
+def test_the_correct_answer_is_what_the_starter_measures(key: tuple[str, str]) -> None:
+    lab, question = ASKED[key]
+    measured = MEASURED[key](load_module(lab.folder / "policy.py"))
+    assert refusal(question, correct_answers(lab)[question.id], measured) is None
