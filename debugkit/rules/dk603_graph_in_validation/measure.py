@@ -103,9 +103,11 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         )
 
     def _before(self, path: str, *_: Any) -> None:
-        learning = self._steps < FIRST_STEPS
-        if (self.setup.model.training and not learning) or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return  # torch.compile would trace the code below into the model
+        learning = self._steps < FIRST_STEPS
+        if self.setup.model.training and not learning:
+            return
         if self._depth == 0:
             if learning:
                 self._called += 1
@@ -115,7 +117,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         self._depth += 1
 
     def _after(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
-        if (self.setup.model.training and self._steps >= FIRST_STEPS) or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or (self.setup.model.training and self._steps >= FIRST_STEPS):
             return
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and not self.setup.model.training and not in_backward():
@@ -124,7 +126,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
                 self._follow(_Call(path, self._at), output)
 
     def _after_alone(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
-        if self.setup.model.training or torch.compiler.is_compiling() or in_backward():
+        if torch.compiler.is_compiling() or self.setup.model.training or in_backward():
             return
         self._forwards += 1
         if torch.is_grad_enabled() and len(self._pending) < _MOST:
