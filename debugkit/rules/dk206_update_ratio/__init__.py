@@ -71,7 +71,7 @@ _RAISE = "Raise the learning rate, and look for a factor that is applied twice t
     modes=("watch",),
     needs=(ParameterUpdates,),
     uses=(Losses,),
-    consequence_of=("DK109", "DK110", "DK204", "DK501", "DK503", "DK509"),
+    consequence_of=("DK204", "DK501", "DK503"),
 )
 def judge(seen: ParameterUpdates, losses: Losses | None, context: Context) -> Iterator[Finding]:
     steps = max((parameter.steps for parameter in seen.parameters), default=0)
