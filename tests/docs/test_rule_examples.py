@@ -24,6 +24,8 @@ PAGES = load("_rule_pages")
 OWN_PROCESSES = ("DK802", "DK804")
 """Examples that start processes of their own, which import the program again: it has to be a program's main file."""
 
+pytestmark = pytest.mark.extended
+
 of_each_rule = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
 
 
