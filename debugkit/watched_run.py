@@ -68,8 +68,8 @@ def watch(
             with severity `error` (for a NaN, before the parameters change) and logs the others. A function is called
             with each Finding.
         snapshot_dir: the folder in which a step that made a NaN, or raised, is saved for `debugkit replay`.
-        every: 10 examines values in every tenth step; by default each step. Values inside the model and dtypes are
-            examined in the first 10 of these steps, weight updates and parameter groups in the first 32; later in one
+        every: 10 examines values in every tenth step; by default each step. Values inside the model, dtypes and
+            parameter groups are examined in the first 10 of these steps, weight updates in the first 32; later in one
             of 7. Losses, outputs and gradients are examined in each. By default, a model with fewer than 131,072
             parameters is examined in its first 128 steps and then in one of 31, unless `on_finding` is `"raise"` or
             there is a `snapshot_dir`: its steps take less time than their examination.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from debugkit.finding import NotExamined
-from debugkit.probe import SAMPLED_EVERY, Probe
+from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
 from debugkit.recorders.master_weights import masters
 from debugkit.rules.dk101_parameter_not_in_optimizer import ForgottenParameter, OptimizerCoverage
 from debugkit.setup import TrainingSetup
@@ -15,6 +15,7 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
     """Observes backward and the steps of all optimizers, also of those that were not passed in."""
 
     complete_after = "backward"
+    watch_first = THOROUGH_STEPS
     watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:
