@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from debugkit.instruments.watch_shapes import ShapeError as ShapeError
     from debugkit.instruments.watch_shapes import ShapeHistory as ShapeHistory
     from debugkit.instruments.watch_shapes import watch_shapes as watch_shapes
+    from debugkit.on_finding import OnFinding as OnFinding
     from debugkit.preflight import check as check
     from debugkit.report import DebugkitError as DebugkitError
     from debugkit.report import Report as Report
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
     from debugkit.rule import UnknownCodeError as UnknownCodeError
     from debugkit.setup import LossFn as LossFn
     from debugkit.setup import SetupError as SetupError
-    from debugkit.watched_run import OnFinding as OnFinding
     from debugkit.watched_run import Run as Run
     from debugkit.watched_run import watch as watch
 
@@ -97,11 +97,12 @@ _NAMES = {
     "instruments.trace_batches": "BatchTrace TracedEnough trace_batches",
     "instruments.trace_shapes": "ModuleCall ShapeFailure ShapeTrace TensorShape trace_shapes",
     "instruments.watch_shapes": "ShapeChange ShapeError ShapeHistory watch_shapes",
+    "on_finding": "OnFinding",
     "preflight": "check",
     "report": "DebugkitError Report ReportFormatError",
     "rule": "UnknownCodeError",
     "setup": "LossFn SetupError",
-    "watched_run": "OnFinding Run watch",
+    "watched_run": "Run watch",
 }
 _HOMES = {name: f"debugkit.{module}" for module, names in _NAMES.items() for name in names.split()}
 

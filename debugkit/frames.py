@@ -41,9 +41,14 @@ def user_line(frame: FrameType | None = None) -> SourceLine | None:
     current: FrameType | None = frame or sys._getframe(1)
     while current is not None:
         if is_users(current.f_code.co_filename):
-            return SourceLine(current.f_code.co_filename, current.f_lineno, current.f_code.co_name)
+            return _line(current.f_code.co_filename, current.f_lineno, current.f_code.co_name)
         current = current.f_back
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _line(file: str, line: int, function: str) -> SourceLine:
+    return SourceLine(file, line, function)
 
 
 def raising_line(traceback: TracebackType | None, *, through_debugkit: bool = False) -> SourceLine | None:

@@ -21,6 +21,7 @@ def judge(
     *,
     mode: Mode,
     step: int | None = None,
+    ended: bool = False,
 ) -> tuple[list[Finding], list[str], list[Unexamined]]:
     """Judge the observations with each rule. Returns findings, codes examined and rules not examined."""
     findings: list[Finding] = []
@@ -35,7 +36,7 @@ def judge(
             continue
         arguments = [seen[kind] for kind in rule.needs] + [seen.get(kind) for kind in rule.uses]
         try:
-            found = list(rule.judge(*arguments, Context(rule, declare, mode, step)))
+            found = list(rule.judge(*arguments, Context(rule, declare, mode, step, ended)))
         except NotExamined as limit:
             unexamined.append(Unexamined(rule.code, str(limit)))
         except Exception as error:

@@ -38,6 +38,8 @@ PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "done")
 
 FIRST_STEPS = 32
 """`watch()` examines this many first steps in full: most faults show there. Later, expensive probes are sampled."""
+THOROUGH_STEPS = 10
+"""The values inside the model are recorded in this many first steps; later they are sampled."""
 SAMPLED_EVERY = 7
 """`watch_every` for probes with a cost in each step. It is prime, so that it does not coincide with the period of a
 loop that alternates optimizers or accumulates gradients."""
@@ -54,6 +56,8 @@ class Probe(Observer, Generic[Observed]):
     """True if the observation is valid even if the forward pass raised."""
     watch_steps: ClassVar[int | None] = None
     """Under `watch()`, attach for this many steps only (for expensive recorders). None means every step."""
+    watch_first: ClassVar[int] = FIRST_STEPS
+    """Under `watch()`, attach in this many first steps before `watch_every` applies."""
     watch_every: ClassVar[int] = 1
     """Under `watch()`, after the first steps, attach in one of this many steps. `__enter__` can run repeatedly."""
 

@@ -8,13 +8,14 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from debugkit.declare import Declare
-from debugkit.finding import Certainty, Finding, Location, Severity, SourceLine
+from debugkit.finding import Certainty, Finding, Location, NotExamined, Severity, SourceLine
 from debugkit.observation import Measurement, measurement_of
+from debugkit.rule_text import counted
 
 Mode = Literal["check", "watch", "loader", "distributed", "config"]
 Judge = Callable[..., Iterable[Finding]]
@@ -118,6 +119,8 @@ class Context:
     mode: Mode = "check"
     step: int | None = None
     """The training step just observed, under `watch()`."""
+    ended: bool = False
+    """Whether the watched loop has ended without an error, so that nothing more will be observed."""
 
     def finding(
         self,
@@ -154,6 +157,20 @@ class Context:
             url=self.rule.url,
             affects=tuple(affects),
         )
+
+
+def or_too_short(
+    findings: Iterable[Finding], seen: int, needed: int, noun: str = "step", plural: str | None = None
+) -> Iterator[Finding]:
+    """The findings. If there are none and fewer than `needed` steps were seen, raise NotExamined: silence says nothing.
+
+    >>> list(or_too_short([], seen=20, needed=20))
+    []
+    """
+    found = list(findings)
+    if not found and seen < needed:
+        raise NotExamined(f"The run is too short: {seen:,} of {counted(needed, noun, plural)}.")
+    yield from found
 
 
 class UnknownCodeError(ValueError):

@@ -11,17 +11,16 @@ before the parameters change. After that, a step that made a NaN could no longer
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import torch
 from torch import nn
 
 from debugkit.declare import Declare
-from debugkit.finding import Finding, Severity, Unexamined
+from debugkit.finding import Finding, Unexamined
 from debugkit.frames import one_line, raising_line
 from debugkit.gradient_norms import GradientNorms
 from debugkit.judging import judge
@@ -30,8 +29,10 @@ from debugkit.loop.monitor import Monitor
 from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.loop.probe_runner import ProbeRunner
 from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.step_counts import StepCounts
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.observation import probes_of
+from debugkit.on_finding import OnFinding, tell
 from debugkit.recorders.activations import Activations
 from debugkit.recorders.output_ranges import ModuleHooks
 from debugkit.report import DebugkitError, Report, fingerprint
@@ -41,12 +42,8 @@ from debugkit.setup import SetupError, TrainingSetup
 from debugkit.step_replay.nonfinite import Nonfinite
 from debugkit.step_replay.snapshot import SnapshotWriter
 
-OnFinding = Literal["log", "raise"] | Callable[[Finding], None]
-
-_log = logging.getLogger("debugkit")
 _OF_THE_RUN = {Losses, OptimizerEvents, ScalerUse, TrainingModes}
 _OURS = {Activations, GradientNorms, Nonfinite} | _OF_THE_RUN
-_LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.INFO: logging.INFO}
 
 
 def watch(
@@ -55,7 +52,7 @@ def watch(
     *,
     on_finding: OnFinding = "log",
     snapshot_dir: str | Path | None = None,
-    every: int = 1,
+    every: int | None = None,
     select: str | Sequence[str] | None = None,
     ignore: str | Iterable[str] | None = None,
     declare: Declare | None = None,
@@ -71,9 +68,11 @@ def watch(
             with severity `error` (for a NaN, before the parameters change) and logs the others. A function is called
             with each Finding.
         snapshot_dir: the folder in which a step that made a NaN, or raised, is saved for `debugkit replay`.
-        every: 10 examines values in every tenth step. After the first 32 examined steps, expensive checks (values
-            inside the model, weight updates, dtypes, parameter groups) run in one of 7 of them. Losses, outputs and
-            gradients are still examined in each.
+        every: 10 examines values in every tenth step; by default each step. Values inside the model, dtypes and
+            parameter groups are examined in the first 10 of these steps, weight updates in the first 32; later in one
+            of 7. Losses, outputs and gradients are examined in each. By default, a model with fewer than 131,072
+            parameters is examined in its first 128 steps and then in one of 31, unless `on_finding` is `"raise"` or
+            there is a `snapshot_dir`: its steps take less time than their examination.
         select: codes or prefixes (`"DK5"`) of the rules to examine; all by default.
         ignore: codes or prefixes to leave out.
         declare: facts that no tool can infer.
@@ -82,7 +81,9 @@ def watch(
     """
     if on_finding not in ("log", "raise") and not callable(on_finding):
         raise SetupError(f'on_finding must be "log", "raise" or a function of a Finding, but is {on_finding!r}.')
-    if not isinstance(every, int) or every < 1:
+    if every is None and (on_finding == "raise" or snapshot_dir is not None):
+        every = 1  # a NaN must be found before the parameters change
+    if every is not None and (not isinstance(every, int) or every < 1):
         raise SetupError(f"every must be a number of steps, 1 or more, but is {every!r}.")
     setup = TrainingSetup.of(model, optimizer=optimizer, declare=declare)
     rules = chosen_rules(select, ignore)
@@ -90,10 +91,7 @@ def watch(
 
 
 class Run:
-    """The return value of `watch()`: a context manager with the results of the run, inside the block and after it.
-
-    `steps` counts the optimizer steps that were watched.
-    """
+    """The return value of `watch()`: a context manager with the results of the run, inside the block and after it."""
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class Run:
         rules: Sequence[Rule],
         on_finding: OnFinding = "log",
         *,
-        every: int = 1,
+        every: int | None = 1,
         snapshot_dir: str | Path | None = None,
         title: str = "",
     ) -> None:
@@ -122,7 +120,7 @@ class Run:
         self._losses = Losses((), ())
         self._failure: str | None = None
         self._snapshots = SnapshotWriter(Path(snapshot_dir)) if snapshot_dir is not None else None
-        self.steps = 0
+        self._counts = StepCounts()
 
     @property
     def monitor(self) -> Monitor:
@@ -143,8 +141,13 @@ class Run:
             examined=examined,
             not_examined=tuple(left[code] for code in sorted(left)),
             failure=self._failure,
-            title=f"{self._title}, {self.steps} step{'s' * (self.steps != 1)} watched",
+            title=f"{self._title}, {self._counts_now()}",
         )
+
+    @property
+    def steps(self) -> int:
+        """The optimizer steps that were watched. A step that a GradScaler skipped does not count."""
+        return self._counts_now().taken
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -203,11 +206,13 @@ class Run:
                 monitor.finish()
                 if self._probes is not None:
                     self._probes.loop_ended(monitor.observations)
+                    self._probes.recall(monitor.observations, attached=True)
             elif self._probes is not None:
                 self._judge(self._probes.loop_failed(), quietly=True)
-            self._judge_run(quietly=error is not None)
+            self._judge_run(quietly=error is not None, ended=error is None)
         finally:
             self._losses = monitor.losses
+            self._counts = monitor.events.counts
             monitor.__exit__(kind, error, at)
             if self._probes is not None:
                 self._missing = self._probes.missing
@@ -220,30 +225,34 @@ class Run:
         self._judge({Nonfinite: found})  # before the parameters change
 
     def _on_step_end(self, step: int, looked: bool) -> None:
-        self.steps += 1
         seen = self.monitor.observations
         if self._probes is not None:
             self._probes.end_step(step, seen, looked=looked, will_look=self.monitor.active)
-        if _is_time_to_judge(self.steps):
+        if _is_time_to_judge(self._counts_now().attempted):
             if self._probes is not None:
                 self._probes.recall(seen)
             self._judge_run()
         elif seen:
             self._judge(seen)
 
-    def _judge_run(self, quietly: bool = False) -> None:
+    def _counts_now(self) -> StepCounts:
+        return self._counts if self._monitor is None else self._monitor.events.counts
+
+    def _judge_run(self, quietly: bool = False, ended: bool = False) -> None:
         monitor = self.monitor
         monitor.summarise()
-        if self.steps:
-            self._judge(monitor.observations, quietly)
+        if self._counts_now().attempted:
+            self._judge(monitor.observations, quietly, ended)
         elif monitor.backwards:  # no step was observed: judge only the events of the loop
-            self._judge({OptimizerEvents: monitor.observations[OptimizerEvents]}, quietly)
+            self._judge({OptimizerEvents: monitor.observations[OptimizerEvents]}, quietly, ended)
 
-    def _judge(self, seen: Mapping[type, object], quietly: bool = False) -> None:
+    def _judge(self, seen: Mapping[type, object], quietly: bool = False, ended: bool = False) -> None:
         missing = self._probes.missing if self._probes is not None else {}
         ready = [rule for rule in self._here if all(kind in seen for kind in rule.needs)]
         step = self.monitor.step
-        findings, examined, unexamined = judge(ready, dict(seen), missing, self._declare, mode="watch", step=step)
+        findings, examined, unexamined = judge(
+            ready, dict(seen), missing, self._declare, mode="watch", step=step, ended=ended
+        )
         self._examined.update(examined)
         self._unexamined.update({entry.code: entry for entry in unexamined})
         for finding in findings:
@@ -269,16 +278,6 @@ def _failure(error: Exception) -> str:
     line = raising_line(error.__traceback__)
     where = f" at {line.file}:{line.line}" if line else ""
     return f"The loop raised {one_line(error)}{where}."
-
-
-def tell(finding: Finding, on_finding: OnFinding, title: str = "") -> None:
-    """Pass the finding to `on_finding`, or raise it, or log it. Raises DebugkitError."""
-    if callable(on_finding):
-        on_finding(finding)
-    elif on_finding == "raise" and finding.severity is Severity.ERROR:
-        raise DebugkitError(Report(findings=(finding,), examined=(finding.code,), title=title))
-    else:
-        _log.log(_LEVELS[finding.severity], "%s %s: %s", finding.code, finding.name, finding.message)
 
 
 def chosen_rules(select: str | Sequence[str] | None, ignore: str | Iterable[str] | None) -> tuple[Rule, ...]:

@@ -15,7 +15,8 @@ from torch import nn
 
 from debugkit.declare import Declare
 from debugkit.integrations.missing import missing
-from debugkit.watched_run import OnFinding, Run
+from debugkit.on_finding import OnFinding
+from debugkit.watched_run import Run
 from debugkit.watched_run import watch as watch_loop
 
 try:

@@ -11,10 +11,11 @@ from torch import nn
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding
+from debugkit.on_finding import OnFinding, tell
 from debugkit.report import Report
 from debugkit.step_replay.call_frames import render_frames
 from debugkit.step_replay.nonfinite import Nonfinite
-from debugkit.watched_run import OnFinding, Run, chosen_rules, tell, watch
+from debugkit.watched_run import Run, chosen_rules, watch
 
 _log = logging.getLogger("debugkit")
 _NONFINITE = ("DK201", "DK202")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from debugkit.declare import Declare
 from debugkit.integrations.attachment import Attachment
 from debugkit.integrations.missing import missing
+from debugkit.on_finding import OnFinding
 from debugkit.report import Report
-from debugkit.watched_run import OnFinding
 
 try:
     from lightning.pytorch.callbacks import Callback

@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader
 from debugkit.declare import Declare
 from debugkit.integrations.attachment import Attachment
 from debugkit.integrations.missing import missing
+from debugkit.on_finding import OnFinding
 from debugkit.preflight import check
 from debugkit.report import Report
-from debugkit.watched_run import OnFinding
 
 try:
     from transformers import Trainer, TrainerCallback

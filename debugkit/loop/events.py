@@ -19,9 +19,12 @@ from torch.utils.hooks import RemovableHandle
 from debugkit._torch_private import CLIPS_EVERY_NORM, has_stepped, in_backward, is_initial_step
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
+from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
+from debugkit.loop.learning_rates import divides_integers, initial_rate, rates_of
 from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
 from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.step_counts import ForeignSteps, StepCounts
 from debugkit.observer import Observer
 from debugkit.recorders.patches import Patches
 from debugkit.recorders.timeline import Timeline
@@ -48,6 +51,7 @@ class LoopEvents:
         self.steps: list[int] = []
         self._events: deque[LoopEvent] = deque(maxlen=_REMEMBERED)
         self._order = self.backwards = self._scaler_steps = self._skipped = self._steps_before = 0
+        self._foreign = ForeignSteps(self._given or ())
         self._last_scaler: weakref.ref[Any] | None = None
         self._in_scheduler = 0
         self.closure_calls: int | None = None
@@ -66,8 +70,15 @@ class LoopEvents:
             events=tuple(self._events),
             uses=self.resets.uses(),
             moved=tuple(self.resets.moved(number) for number in range(len(self._labels))),
-            initial_rates=tuple(_initial_rate(known()) for known in self._known),
+            initial_rates=tuple(initial_rate(known()) for known in self._known),
+            foreign_steps=self._foreign.count,
+            fresh=tuple(self.resets.fresh(number) for number in range(len(self._labels))),
         )
+
+    @property
+    def counts(self) -> StepCounts:
+        """The number of steps so far."""
+        return StepCounts(sum(self.steps), self._skipped, self._foreign.count)
 
     @property
     def scaler(self) -> ScalerUse:
@@ -109,7 +120,7 @@ class LoopEvents:
 
     def _number(self, optimizer: Optimizer) -> int | None:
         number = self.number_of(optimizer)
-        if number is None and (self._given is None or any(optimizer is given for given in self._given)):
+        if number is None and (self._given is None or optimizer in self._given):
             number = len(self._known)
             self._known.append(weakref.ref(optimizer))
             self._labels.append(type(optimizer).__name__)
@@ -142,7 +153,7 @@ class LoopEvents:
         if self._number(optimizer) is None or self._is_paused():
             return None
         self.observer.optimizer_step_begins(optimizer)
-        self.closure_calls = 0 if _has_closure(args, kwargs) else None
+        self.closure_calls = 0 if any(map(callable, (*args[1:], kwargs.get("closure")))) else None
         if self.closure_calls is None:
             self.observer.before_optimizer_step(optimizer)
             return None
@@ -167,11 +178,14 @@ class LoopEvents:
         return observed
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if (number := self._number(optimizer)) is None or self._is_paused():
+        if self._is_paused():
+            return
+        if (number := self._number(optimizer)) is None:
+            self._foreign.stepped(optimizer)
             return
         at = user_line()
         self._in_scheduler = 0  # a scheduler that raised did not decrement it
-        self._note("step", (number,), at, learning_rate=_learning_rate(optimizer))
+        self._note("step", (number,), at, **rates_of(optimizer))
         self.resets.stepped(number, at)
         self.steps[number] += 1
         self.observer.after_optimizer_step(optimizer)
@@ -189,23 +203,14 @@ class LoopEvents:
     def _clip(self, parameters: Iterable[Tensor] | Tensor, limit: Any = None, *_: Any, **named: Any) -> None:
         if not isinstance(parameters, Tensor | list | tuple | dict):
             return  # reading an iterator would exhaust it
-        clipped = {id(p) for p in ([parameters] if isinstance(parameters, Tensor) else parameters)}
-        affected = []
-        for number, known in enumerate(self._known):
-            optimizer = known()
-            held = {id(p): p.grad is not None for p in _parameters(optimizer)} if optimizer is not None else {}
-            if not clipped.isdisjoint(held):
-                given = {key for key, has_gradient in held.items() if has_gradient}
-                affected.append((len(given & clipped), number, len(given)))
-        affected.sort(reverse=True)
-        covered, clippable = (affected[0][0], affected[0][2]) if affected else (0, 0)
+        optimizers, covered, clippable = coverage([known() for known in self._known], parameters)
         limit = named.get("max_norm", named.get("clip_value", limit))
         self._note(
             "clip",
-            tuple(number for _, number, _ in affected),
+            optimizers,
             clipped=covered,
             clippable=clippable,
-            passed=len(clipped),
+            passed=1 if isinstance(parameters, Tensor) else len({id(p) for p in parameters}),
             limit=float(limit) if isinstance(limit, int | float) else None,
             scale=self._scale_of_gradients(),
         )
@@ -237,10 +242,12 @@ class LoopEvents:
             self._last_scaler = weakref.ref(scaler)
             self.observer.before_scale([outputs] if isinstance(outputs, Tensor) else list(outputs))
 
-    def _scaler(self, kind: EventKind, scaler: Any, optimizer: Any) -> None:
+    def _scaler(self, kind: EventKind, scaler: Any, optimizer: Any) -> bool:
         number = self._number(getattr(optimizer, "optimizer", optimizer))
-        if number is not None and scaler.is_enabled():  # a disabled scaler only forwards the step
-            self._note(kind, (number,))
+        if number is None or not scaler.is_enabled():  # a disabled scaler only forwards the step
+            return False
+        self._note(kind, (number,))
+        return True
 
     def _before_unscale(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> None:
         self._scaler("scaler_unscale", scaler, optimizer)
@@ -249,13 +256,12 @@ class LoopEvents:
         self._note("scaler_update", ())
 
     def _before_scaler_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> None:
-        self._scaler("scaler_step", scaler, optimizer)
+        self._scaler_steps += self._scaler("scaler_step", scaler, optimizer)
         self._steps_before = sum(self.steps)
 
     def _after_scaler_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> None:
         if not scaler.is_enabled() or self._number(getattr(optimizer, "optimizer", optimizer)) is None:
             return
-        self._scaler_steps += 1
         if sum(self.steps) == self._steps_before:
             self._skipped += 1
             self.observer.step_skipped()
@@ -269,7 +275,7 @@ class LoopEvents:
         if self._in_scheduler or optimizer is None or is_initial_step(scheduler):
             return  # the constructor of a scheduler makes the first step, not the loop
         if (number := self._number(optimizer)) is not None:
-            self._note("scheduler_step", (number,), learning_rate=_learning_rate(optimizer))
+            self._note("scheduler_step", (number,), integer=divides_integers(scheduler), **rates_of(optimizer))
         elif not has_stepped(optimizer):
             self._note_foreign_schedule(optimizer)
 
@@ -278,23 +284,8 @@ class LoopEvents:
         for number, known in enumerate(self._known):
             watched = known()
             if watched is not None and not scheduled.isdisjoint(id(p) for p in _parameters(watched)):
-                self._note("foreign_schedule", (number,), learning_rate=_learning_rate(optimizer))
+                self._note("foreign_schedule", (number,), **rates_of(optimizer))
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
-def _learning_rate(optimizer: Optimizer) -> float | None:
-    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    return float(rate) if isinstance(rate, int | float) else None  # reading a tensor would wait for the device
-
-
-def _initial_rate(optimizer: Optimizer | None) -> float | None:
-    rate = optimizer.param_groups[0].get("initial_lr") if optimizer is not None and optimizer.param_groups else None
-    return float(rate) if isinstance(rate, int | float) else None
-
-
-def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(callable(value) for value in (*args[1:], kwargs.get("closure")))
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])

@@ -32,6 +32,7 @@ class _Use:
 
     arrivals: dict[int, int] = field(default_factory=dict)
     found_clean: set[int] = field(default_factory=set)
+    found_none: dict[int, int] = field(default_factory=dict)
     at: SourceLine | None = None
     stepped: bool = False
     unchanged: bool = False
@@ -103,6 +104,11 @@ class GradientResets:
             if (use := self._uses[number, step]).stepped
         )
 
+    def fresh(self, number: int) -> int:
+        """How often a gradient arrived at a parameter whose `.grad` was None since this optimizer's last step."""
+        use = self._uses.get((number, self._steps.get(number, 0)))
+        return 0 if use is None else max(use.found_none.values(), default=0)
+
     def moved(self, number: int) -> bool:
         """Whether a sampled parameter has changed, by the optimizer or by other code; waits for the device."""
         if self._steps.get(number):
@@ -129,6 +135,7 @@ class GradientResets:
             use.arrivals[index] = use.arrivals.get(index, 0) + 1
             if held.grad is None:
                 use.found_clean.add(index)
+                use.found_none[index] = use.found_none.get(index, 0) + 1
             elif has_range(held.grad) and index not in use.found_clean:
                 self._timeline.record("held_gradient", f"{number}:{self._steps[number]}:{index}", held.grad)
             elif not has_range(held.grad):

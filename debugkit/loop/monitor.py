@@ -21,11 +21,12 @@ from debugkit.loop.losses import Losses
 from debugkit.loop.mode_history import ModeHistory
 from debugkit.loop.operations import LoopOperations
 from debugkit.loop.optimizer_events import OptimizerEvents
+from debugkit.loop.pace import Pace
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.step_reader import StepReader, StepReading
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.observer import Observer
-from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY
+from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS
 from debugkit.recorders.output_ranges import ModuleHooks, Running
 from debugkit.recorders.timeline import Timeline, has_range
 from debugkit.step_replay.calls import CallRecorder, ModuleCall
@@ -34,6 +35,7 @@ from debugkit.step_replay.nonfinite import Nonfinite
 Result = TypeVar("Result")
 _log = logging.getLogger("debugkit")
 _MOST_CALLS = 64  # recorded in one step; more than that is no training step, and the batches would fill the memory
+_EVALUATIONS = 3  # recorded in a step, and from then on the 4th, 8th, 16th…
 _MOST_REPLAYS = 3  # in one run: after the first NaN, everything is NaN
 
 
@@ -49,7 +51,7 @@ class Monitor(Observer):
         models: Iterable[tuple[str, nn.Module]],
         optimizers: Iterable[Optimizer] | None,
         *,
-        every: int = 1,
+        every: int | None = 1,
         on_nonfinite: Callable[[Nonfinite], None] = lambda _: None,
         on_step_end: Callable[[int, bool], None] = lambda _, __: None,
         probes: Observer | None = None,
@@ -63,7 +65,10 @@ class Monitor(Observer):
         self.hooks = [self._hooks_of(path, model) for path, model in models]
         self._reader = StepReader(self.timeline, self.events.resets, self.hooks)
         self.loop_operations = LoopOperations(self.timeline)
-        self._every = every
+        self._pace = Pace(every)
+        self.active = True
+        """Whether the values of this step are recorded."""
+        self._evaluations = 0  # calls of the step outside training
         self._on_nonfinite = on_nonfinite
         self._on_step_end = on_step_end
         self.probes = probes or Observer()
@@ -81,6 +86,7 @@ class Monitor(Observer):
             attaching.callback(self._unhook)
             for hooks in self.hooks:
                 hooks.__enter__()
+            self._pace.measure(hooks.model for hooks in self.hooks)
             self._stack = attaching.pop_all()
         return self
 
@@ -102,6 +108,7 @@ class Monitor(Observer):
         hooks = self._hooks_of(path, model)
         hooks.active = self.active
         self.hooks.append(hooks.__enter__())
+        self._pace.measure(hooks.model for hooks in self.hooks)
         return hooks
 
     def _hooks_of(self, path: str, model: nn.Module) -> ModuleHooks:
@@ -111,11 +118,6 @@ class Monitor(Observer):
     def observations(self) -> dict[type, object]:
         """The observations of the current step, by type."""
         return self._reader.observations
-
-    @property
-    def active(self) -> bool:
-        """Whether the values of this step are recorded."""
-        return self.step % self._every == 0
 
     def is_watched(self, module: nn.Module) -> bool:
         """Whether `module` is a watched model, or a submodule of one."""
@@ -142,6 +144,14 @@ class Monitor(Observer):
         return self.recorder.calls
 
     # Calls of the model
+
+    def leaves_out(self) -> bool:
+        """Whether the call that begins is not recorded: most of many evaluations, such as moves of a policy."""
+        if torch.is_grad_enabled():
+            return False
+        self._evaluations += 1
+        count = self._evaluations
+        return count > _EVALUATIONS and count & (count - 1) != 0
 
     def call_started(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         self.loop_operations.disarm()
@@ -233,8 +243,9 @@ class Monitor(Observer):
     def _end_step(self, step: int) -> None:
         self.recorder.forget()
         ended, looked, self.step = self.step, self.active, step
+        self.active, self._evaluations = self._pace.looks_at(step), 0
         self._looked += looked
-        thorough = self._looked < FIRST_STEPS or self._looked % SAMPLED_EVERY == 0
+        thorough = self._looked < THOROUGH_STEPS or self._looked % SAMPLED_EVERY == 0
         for hooks in self.hooks:
             hooks.look(self.active, thorough=thorough)
         self._on_step_end(ended, looked)

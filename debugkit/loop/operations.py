@@ -38,12 +38,13 @@ class LoopOperations(TorchFunctionMode):
         self.timeline = timeline
         self.armed = False
         self.noted = 0
+        self._may_be_on_the_stack = False
 
     def arm(self) -> None:
         """Start recording."""
         self.disarm()
         _insert_at_bottom(self)
-        self.armed = True
+        self.armed = self._may_be_on_the_stack = True
 
     def disarm(self) -> None:
         """Stop recording.
@@ -52,12 +53,18 @@ class LoopOperations(TorchFunctionMode):
         operation ends. During it, only the flag `armed` has an effect; the next call removes the mode from the stack.
         """
         self.armed = False
+        if not self._may_be_on_the_stack:
+            return
+        self._may_be_on_the_stack = False
         stack = mode_stack()
         if any(mode is self for mode in stack):
             set_mode_stack([mode for mode in stack if mode is not self])
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
+        try:
+            output = func(*args, **(kwargs or {}))
+        finally:
+            self._may_be_on_the_stack = True  # PyTorch puts the mode back now, also if it was disarmed meanwhile
         if torch.compiler.is_compiling():
             return output
         name = getattr(func, "__name__", "operation")

@@ -29,9 +29,10 @@ class LoopEvent(PlainData):
 
     `optimizers` are the numbers of the optimizers whose parameters are zeroed, clipped or stepped. For a clip, `passed`
     is the number of parameters it received, `limit` its bound, and `scale` the loss scale if the gradients were still
-    multiplied by it; `clipped` is how many parameters with a gradient of
-    the first optimizer it covered, out of `clippable`. `step` is the number of steps that this optimizer had made
-    before. `learning_rate` is that of the first group after the event.
+    multiplied by it; `clipped` is how many parameters with a gradient of the first optimizer it covered, out of
+    `clippable`. `step` is the number of steps that this optimizer had made before. `learning_rate` is that of the first
+    group after the event, `largest_rate` the largest of all groups. `integer` marks a step of a LambdaLR that computes
+    with integers and divides with `//`.
     """
 
     kind: EventKind
@@ -42,6 +43,8 @@ class LoopEvent(PlainData):
     clipped: int = 0
     clippable: int = 0
     learning_rate: float | None = None
+    largest_rate: float | None = None
+    integer: bool = False
     passed: int = 0
     limit: float | None = None
     scale: float | None = None
@@ -82,3 +85,7 @@ class OptimizerEvents(PlainData):
     uses: tuple[GradientUse, ...]
     moved: tuple[bool, ...] = ()
     initial_rates: tuple[float | None, ...] = ()
+    fresh: tuple[int, ...] = ()
+    """For each optimizer, how often a gradient found `.grad` None since the optimizer's previous step."""
+    foreign_steps: int = 0
+    """The steps of optimizers that are not watched and hold a parameter of a watched one."""

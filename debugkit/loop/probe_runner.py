@@ -13,7 +13,7 @@ from debugkit.finding import NotExamined, Unexamined
 from debugkit.frames import one_line
 from debugkit.gradient_norms import GradientNorms
 from debugkit.observer import Observer
-from debugkit.probe import FIRST_STEPS, Probe
+from debugkit.probe import Probe
 from debugkit.setup import TrainingSetup
 
 
@@ -74,7 +74,8 @@ class ProbeRunner(Observer):
         same for the next step.
         """
         for probe in list(self._attached):
-            self._guarded(probe.yields, lambda probe=probe: self._end(probe, step, seen, looked))  # type: ignore[misc]
+            if looked or type(probe).end_step is not Probe.end_step:
+                self._guarded(probe.yields, lambda probe=probe: self._end(probe, step, seen, looked))  # type: ignore[misc]
             left = self._steps_left[probe.yields]
             self._steps_left[probe.yields] = None if left is None else left - 1
             if left is not None and left <= 1:
@@ -96,11 +97,14 @@ class ProbeRunner(Observer):
 
     def _is_due(self, probe: Probe[object], will_look: bool) -> bool:
         """Whether a probe is attached in the next step."""
-        return will_look and (self._looked < FIRST_STEPS or self._looked % probe.watch_every == 0)
+        return will_look and (self._looked < probe.watch_first or self._looked % probe.watch_every == 0)
 
-    def recall(self, seen: dict[type, object]) -> None:
-        """Add the last observations of detached probes to `seen`, for rules that judge the whole run."""
-        for probe in self._detached:
+    def recall(self, seen: dict[type, object], *, attached: bool = False) -> None:
+        """Add the last observations of detached probes to `seen`, for rules that judge the whole run.
+
+        With `attached`, also those of the others: no step has just ended that would have added them.
+        """
+        for probe in [*self._detached, *(self._attached if attached else ())]:
             if probe.yields not in seen:
                 self._guarded(probe.yields, lambda probe=probe: self._observe(probe, seen))  # type: ignore[misc]
 

@@ -22,6 +22,9 @@ from debugkit.recorders.timeline import Timeline, has_range
 class CallListener(Protocol):
     """Receives the calls of modules by the loop: when each begins and when it ends."""
 
+    def leaves_out(self) -> bool:
+        """Whether the call that begins now is not recorded."""
+
     def call_started(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """A call begins; returns its number on the timeline."""
 
@@ -45,7 +48,7 @@ class ModuleHooks:
     Outputs may be nested. Boolean, integer and empty tensors have no range, and a tensor that several modules return is
     measured once. Recomputation by activation checkpointing, tracing, `torch.func` transforms and compiled regions are
     skipped. `look(False)` removes the hooks for the next step. `thorough=False` measures only the result of the
-    outermost call, which is enough to detect a NaN and to repeat the step.
+    outermost call, which is enough to detect a NaN and to repeat the step, and hooks only modules that the loop called.
 
     >>> with ModuleHooks(nn.Sequential(nn.ReLU())) as hooks:
     ...     _ = hooks.model(torch.tensor([-1.0, 2.0]))
@@ -71,6 +74,7 @@ class ModuleHooks:
         self.running = running if running is not None else Running()
         self.prefix = prefix
         self._hooked: set[int] = set()  # id() of the modules, which `model` keeps alive
+        self._called_by_loop: set[int] = set()
         self._calls = ModuleCalls(before=self.started, after=self._after, also_raised=True)
 
     @property
@@ -80,8 +84,10 @@ class ModuleHooks:
         return Activations(tuple(OutputRange(r.entry.name, r.minimum, r.maximum) for r in ranges))
 
     def __enter__(self) -> Self:
+        few = not self.thorough and bool(self._called_by_loop)
         for path, module in self.model.named_modules():
-            self._hook(plain_path(self.prefix + path), module)
+            if not few or id(module) in self._called_by_loop:
+                self._hook(plain_path(self.prefix + path), module)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,10 +97,14 @@ class ModuleHooks:
 
     def look(self, active: bool, *, thorough: bool = True) -> None:
         """Set how the next step is recorded. A compiled model keeps its hooks, because it would be recompiled."""
-        changes, self.active, self.thorough = active != self.active, active, thorough
-        if changes and self._calls and not active and not is_compiled(self.model):
+        changes, self.active = active != self.active, active
+        changes |= thorough != self.thorough
+        self.thorough = thorough
+        if not changes:
+            return
+        if self._calls and not is_compiled(self.model):
             self.__exit__()
-        elif changes and active and not self._calls:
+        if active and not self._calls:
             self.__enter__()
 
     def hooks_on(self, module: nn.Module) -> bool:
@@ -112,8 +122,10 @@ class ModuleHooks:
             return
         running = self.running
         if not running.modules:
-            running.unwatched = not self.active or in_transform()
             running.seen.clear()
+            self._called_by_loop.add(id(module))
+            left_out = self.listener is not None and self.active and self.listener.leaves_out()
+            running.unwatched = left_out or not self.active or in_transform()
             if self.listener is not None and not running.unwatched:
                 running.call = self.listener.call_started(path, module, args, kwargs)
         running.modules.append(module)

@@ -34,7 +34,7 @@ _NEEDS: tuple[tuple[str, str, str], ...] = (
     ("a Hydra configuration", "", r"check_config|track_reads|config was not tracked|config_dir=|run_dir=|directories="),
     ("a running loop: debugkit.watch", "", r"debugkit\.watch\b|use watch\("),
     ("a check before training: debugkit.check", "", r"debugkit\.check\b"),
-    ("more steps of the loop", "", r"no complete step|steps have ended"),
+    ("more steps of the loop", "", r"no complete step|steps have ended|run is too short"),
     ("a batch", "batch=", r"pass batch="),
     ("a loss function", "loss_fn=", r"pass loss_fn="),
     ("an optimizer", "optimizer=", r"pass optimizer="),

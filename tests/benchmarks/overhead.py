@@ -5,7 +5,7 @@
 One model is trained alternately with and without watching. Each watched block of steps is compared with the unwatched
 one that follows it, so that other work on the machine slows both. The ratio is the median over the pairs of blocks.
 "first steps" are observed in full; "later" ones sample what is expensive. transformers' detector and anomaly mode are
-measured step by step. Not collected by pytest.
+measured step by step. A loop of a tiny network, as in reinforcement learning, is measured too. Not collected by pytest.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.debug_utils import DebugUnderflowOverflow
 
 import debugkit
-from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY
+from debugkit.loop.pace import TINY_EVERY, TINY_FIRST
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, THOROUGH_STEPS
 
 Step = Callable[[], None]
 MODELS = {"4 layers, width 128": (4, 128), "16 layers, width 128": (16, 128), "6 layers, width 512": (6, 512)}
 """1.8, 4.1 and 22.9 million parameters; about 58, 214 and 84 modules."""
 
-_SETTLED = 9  # steps after which every recorder of a few steps has gone
+TINY_LOOP = "two layers, 40 moves a step"
+_SETTLED = THOROUGH_STEPS  # steps after which every recorder of a few steps has gone
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,14 @@ def measure(name: str, layers: int, width: int, pairs: int) -> list[Row]:
                 other = block(step, size)
             spent.append((block(step, size), other))
         rows.append(row(variant, spent))
-    for each in rows:
-        sys.stdout.write(f"{name:22} {each.variant:28} {each.bare_ms:7.1f} {each.watched_ms:7.1f} {each.ratio:6.3f}\n")
-        sys.stdout.flush()
+    show(name, rows)
     return rows
+
+
+def show(name: str, rows: list[Row]) -> None:
+    for each in rows:
+        sys.stdout.write(f"{name:26} {each.variant:28} {each.bare_ms:7.1f} {each.watched_ms:7.1f} {each.ratio:6.3f}\n")
+    sys.stdout.flush()
 
 
 def watched(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, pairs: int) -> list[Row]:
@@ -143,6 +149,41 @@ def watched(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, pair
         first.append((bare, beginning))
         later.append((bare, end))
     return [row("watch(), first steps", first), row("watch(), later", later)]
+
+
+def tiny(pairs: int) -> list[Row]:
+    """A policy of two layers that moves 40 times without gradients for each step of the optimizer."""
+    torch.manual_seed(0)
+    policy = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4))
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    state, batch = torch.randn(1, 8), torch.randn(64, 8)
+
+    def step() -> None:
+        with torch.no_grad():
+            for _ in range(40):
+                policy(state)
+        optimizer.zero_grad()
+        policy(batch).square().mean().backward()
+        optimizer.step()
+
+    block(step, TINY_FIRST)
+    first, later, bare = [], [], []
+    for _ in range(pairs):
+        with debugkit.watch(policy, optimizer) as run:
+            beginning = block(step, TINY_FIRST)
+            end = block(step, 4 * TINY_EVERY)
+        assert run.report.ok, run.report
+        alone = block(step, TINY_FIRST)
+        first.append((alone, beginning))
+        later.append((alone, end))
+        bare.append((block(step, TINY_FIRST), alone))
+    rows = [
+        row(f"watch(), first {TINY_FIRST} steps", first),
+        row("watch(), later", later),
+        row("bare against bare", bare),
+    ]
+    show(TINY_LOOP, rows)
+    return rows
 
 
 def tenth(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, pairs: int) -> Row:
@@ -180,14 +221,17 @@ def page(results: dict[str, list[Row]], pairs: int) -> str:
         "quotient of the two columns of medians. “bare against bare” is the noise: a ratio that is no further from",
         "1.00 cannot be distinguished from no cost. Other work on the machine slows both sides, not always equally.",
         "",
-        f"The first {FIRST_STEPS} observed steps are observed in full. (The first {_SETTLED} of them cost more and are",
-        "not measured here: some recorders are active for a few steps only.) Later, the loss, the model's output and",
-        "the norm of every gradient are still observed in each step; the values inside the model, weight updates,",
-        f"dtypes and the optimizers' groups in one of {SAMPLED_EVERY} steps. With `every=10`, the nine steps between",
-        "have no hooks on the modules except on the model and its direct children, to notice validation passes; its",
-        "row shows the first steps, before the sampling begins.",
+        f"The first {_SETTLED} steps are observed in full. They cost more and are not measured here: some recorders",
+        f"are active for a few steps only. Up to step {FIRST_STEPS} (“first steps”), and later, the loss, the model's",
+        "output and the norm of every gradient are observed in each step; the values inside the model, dtypes and the",
+        f"optimizers' groups in one of {SAMPLED_EVERY} steps, after step {FIRST_STEPS} the weight updates, too.",
+        "With `every=10`, the nine steps between have no hooks on the modules except on the model and its direct",
+        "children, to notice validation passes.",
         "",
-        "The target is 1.05 for `watch()` and 1.02 with `every=10`.",
+        f"A step of a tiny model takes less time than its observation. It is observed in its first {TINY_FIRST} steps",
+        f"and then in one of {TINY_EVERY}.",
+        "",
+        "The target is 1.05 for `watch()`, 1.02 with `every=10`, and 1.3 for a tiny model after its first steps.",
         "",
         f"Measured on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d} with torch {torch.__version__}, "
         f"{platform.machine()}, by `python tests/benchmarks/overhead.py`.",
@@ -196,7 +240,10 @@ def page(results: dict[str, list[Row]], pairs: int) -> str:
         "|---|---|---|---|---|",
     ]
     for name, rows in results.items():
-        lines += [f"| {name} | {r.variant} | {r.bare_ms:.0f} | {r.watched_ms:.0f} | {r.ratio:.2f} |" for r in rows]
+        digits = 1 if rows[0].bare_ms < 10 else 0
+        for r in rows:
+            times = f"{r.bare_ms:.{digits}f} | {r.watched_ms:.{digits}f}"
+            lines.append(f"| {name} | {r.variant} | {times} | {r.ratio:.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -209,7 +256,8 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     chosen = list(MODELS.items())[: arguments.models]
-    results = {name: measure(name, *shape, arguments.pairs) for name, shape in chosen}
+    results = {TINY_LOOP: tiny(3 * arguments.pairs)}
+    results |= {name: measure(name, *shape, arguments.pairs) for name, shape in chosen}
     if arguments.write is not None:
         arguments.write.write_text(page(results, arguments.pairs), encoding="utf-8")
 

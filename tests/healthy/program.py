@@ -23,6 +23,8 @@ from debugkit.setup import hugging_face_loss
 
 STEPS = 8
 """Steps of each loop: some rules wait for three of a kind, or five."""
+LONG = 12
+"""Steps of a loop whose length is a field of its program; a test runs it for 40, too."""
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Program:
     declare: Declare | None = None
     batch: Any = None
     """What check() is given; drawn if it is None."""
+    steps: int = STEPS
+    """How long `train` is; a loop that does not read it always has the same length."""
 
     def __post_init__(self) -> None:
         if self.optimizer is None:
@@ -70,7 +74,7 @@ def plain_steps(program: Program) -> None:
     """Zero, forward, backward, step, for each optimizer."""
     optimizers = [program.optimizer] if isinstance(program.optimizer, Optimizer) else program.optimizer
     assert optimizers is not None
-    for _ in range(STEPS):
+    for _ in range(program.steps):
         for optimizer in optimizers:
             optimizer.zero_grad()
         program.loss(program.draw()).backward()

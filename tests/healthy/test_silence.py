@@ -6,7 +6,7 @@ import pytest
 
 from debugkit.finding import Severity
 from debugkit.report import Report
-from healthy.program import Program, all_programs, built
+from healthy.program import LONG, Program, all_programs, built
 
 
 @pytest.fixture(scope="module", params=sorted(all_programs()))
@@ -22,6 +22,13 @@ def test_watch_is_silent_on_a_correct_program(program: Program) -> None:
     report = program.watch()
     assert_silent(report)
     assert report.examined, "nothing was watched: the silence says nothing"
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(all_programs()) if built(name).steps == LONG])
+def test_watch_is_silent_for_forty_steps(name: str) -> None:
+    program = built(name)
+    program.steps = 40
+    assert_silent(program.watch())
 
 
 def test_there_are_enough_correct_programs() -> None:

@@ -32,7 +32,7 @@ class Update(PlainData):
 
 @dataclass(frozen=True)
 class ParameterHistory(PlainData):
-    """The last updates of one parameter, oldest first, and a summary of all of them.
+    """The first and the last finite updates of one parameter, oldest first, and a summary of all of them.
 
     `steps` is the number of measured updates. `largest_ratio` and `largest_learning_rate` are the maxima over all.
     """
@@ -47,6 +47,7 @@ class ParameterHistory(PlainData):
     largest_ratio: float
     largest_learning_rate: float
     last: tuple[Update, ...]
+    first: tuple[Update, ...] = ()
 
     @property
     def numel(self) -> int:

@@ -36,6 +36,7 @@ class _Record:
     steps: int = 0
     largest_ratio: float = 0.0
     largest_learning_rate: float = 0.0
+    first: list[Update] = field(default_factory=list)
     last: deque[Update] = field(default_factory=lambda: deque(maxlen=_LAST))
 
 
@@ -144,6 +145,7 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
                     largest_ratio=record.largest_ratio,
                     largest_learning_rate=record.largest_learning_rate,
                     last=tuple(record.last),
+                    first=tuple(record.first),
                 )
                 for record in self._records.values()
                 if record.last
@@ -162,7 +164,11 @@ def _add_update(
     if record.steps == 0:
         record.zero_at_start = weight == 0.0
     record.steps += 1
+    if not math.isfinite(change + weight):
+        return
     record.last.append(update)
+    if len(record.first) < _LAST:
+        record.first.append(update)
     record.largest_ratio = max(record.largest_ratio, update.ratio)
     record.largest_learning_rate = max(record.largest_learning_rate, rate, float(initial or 0.0))
 

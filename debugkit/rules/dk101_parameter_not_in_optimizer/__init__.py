@@ -21,8 +21,8 @@ group for the remaining parameters, and assert it. If a parameter should not tra
 ## When it stays silent
 Frozen parameters, tied parameters (compared by identity), several optimizers for one model, and the parameters of
 another module that the loss function holds. The finding is `info`
-for parameters without a gradient (unused, or of the other network of a GAN) and if not every optimizer was passed in
-(`Declare(all_optimizers=False)`).
+for parameters without a gradient (unused, or of the other network of a GAN) and if not every optimizer was passed in:
+`Declare(all_optimizers=False)`, or a watched loop in which an optimizer that was not passed in stepped the parameters.
 
 ## Lesson
 [Lab 14](../../lessons/gradients/14_no_difference.md)
@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
+from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.module_paths import shared_module
 from debugkit.observation import observed_by
 from debugkit.rule import Context, rule
@@ -73,13 +74,15 @@ class OptimizerCoverage:
     certainty=Certainty.PROOF,
     modes=("check", "watch"),
     needs=(OptimizerCoverage,),
+    uses=(OptimizerEvents,),
     consequence_of=("DK102", "DK103"),
 )
-def judge(seen: OptimizerCoverage, context: Context) -> Iterator[Finding]:
+def judge(seen: OptimizerCoverage, events: OptimizerEvents | None, context: Context) -> Iterator[Finding]:
     lost = [parameter for parameter in seen.forgotten if parameter.received_gradient]
     idle = [parameter for parameter in seen.forgotten if not parameter.received_gradient]
     if lost:
-        yield _finding(lost, seen, context, None if context.declare.all_optimizers else Severity.INFO)
+        all_known = context.declare.all_optimizers and not (events and events.foreign_steps)
+        yield _finding(lost, seen, context, None if all_known else Severity.INFO)
     if seen.outside:
         yield _outside(seen, context)
     if idle:

@@ -47,7 +47,7 @@ from debugkit.step_replay.nonfinite import Nonfinite
     certainty=Certainty.PROOF,
     modes=("check", "watch"),
     needs=(Nonfinite,),
-    consequence_of=("DK201",),
+    consequence_of=("DK201", "DK206"),
 )
 def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
     origin = seen.gradient

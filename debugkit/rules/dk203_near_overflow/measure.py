@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from debugkit._torch_private import in_backward, in_transform
-from debugkit.probe import SAMPLED_EVERY, Probe
+from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.recorders.scalars import read_scalars
 from debugkit.recorders.timeline import has_range
@@ -38,6 +38,7 @@ class DtypePeaksProbe(Probe[DtypePeaks]):
     """
 
     partial = True
+    watch_first = THOROUGH_STEPS
     watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:

@@ -57,7 +57,7 @@ _NAMED = 8
     certainty=Certainty.PROOF,
     modes=("check", "watch"),
     needs=(ParameterUpdates,),
-    consequence_of=("DK107", "DK109", "DK209", "DK509"),
+    consequence_of=("DK107", "DK109", "DK209"),
 )
 def judge(seen: ParameterUpdates, context: Context) -> Iterator[Finding]:
     needed = _IN_A_ROW if context.mode == "watch" else 1

@@ -2,7 +2,8 @@
 
 ## What it finds
 A step whose gradient norm, as the optimizer is about to use it, is more than six robust standard deviations above the
-norms of the previous steps, on a logarithmic scale.
+norms of the previous steps, on a logarithmic scale. From the ninth to the twentieth step, where there is no reliable
+deviation yet, a norm above 30 times the largest before, if the next one is below three times the largest again.
 
 ## Why it hurts
 One batch then moves the weights as far as hundreds of others did, and it stays in Adam's second moment for a thousand
@@ -20,7 +21,7 @@ First look at the batch of that step: `debugkit.trace_batches` finds it. Then us
 norm, a longer warm-up, or a lower learning rate.
 
 ## When it stays silent
-- The first 20 steps.
+- The first eight steps; in the next twelve, norms that stay high or are not far above the largest.
 - A norm that clipping has reduced.
 - Norms that the run already had: below three times the largest of the last 64 steps (tasks that alternate) and of the
   first eight (a run that had converged).
@@ -36,14 +37,14 @@ No lab of its own; [Lab 17](../../lessons/gradients/17_on_the_spot.md) is about 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amount, code
 
 
@@ -78,6 +79,8 @@ _THRESHOLD = 6.0
 _FEWEST = 20
 _LEAST_DEVIATION = math.log(10.0) / _THRESHOLD
 _ABOVE_ALL = 3.0
+_FEWEST_EARLY = 8
+_FAR_ABOVE = 30.0
 
 
 @rule(
@@ -90,30 +93,44 @@ _ABOVE_ALL = 3.0
     consequence_of=("DK201", "DK501"),
 )
 def judge(seen: GradientHistory, context: Context) -> Iterator[Finding]:
+    steps = max((len(run.last) for run in seen.optimizers), default=0)
+    yield from or_too_short(_spikes(seen, context), steps, _FEWEST_EARLY + 2)  # the spike, and the step after it
+
+
+def _spikes(seen: GradientHistory, context: Context) -> Iterator[Finding]:
     for run in seen.optimizers:
-        if len(run.last) <= _FEWEST or not _is_beyond_all(run):
+        if not run.last:
             continue
         newest, before = run.last[-1], [total.norm for total in run.last[:-1]]
-        z = robust_z(newest.norm, before)
-        if z <= _THRESHOLD:
-            continue
-        usual = median(before)
-        yield context.finding(
-            f"The gradient norm of {_name(run, seen)} jumped to {amount(newest.norm)}, {amount(newest.norm / usual)} "
-            f"times the median of the previous {len(before)} steps. {code(newest.largest)} has the largest share.",
-            parameter=newest.largest,
-            step=newest.step,
-            evidence={
-                "norm": newest.norm,
-                "median": usual,
-                "z": z,
-                "threshold": _THRESHOLD,
-                "steps_before": len(before),
-                "largest": newest.largest,
-                "largest_norm": newest.largest_norm,
-            },
-            fix="Look at the batch of this step first. Then clip the gradient norm, or lower the learning rate.",
-        )
+        if len(run.last) > _FEWEST and _is_beyond_all(run) and (z := robust_z(newest.norm, before)) > _THRESHOLD:
+            yield _finding(context, _name(run, seen), newest, before, {"z": z, "threshold": _THRESHOLD})
+        elif _FEWEST_EARLY <= len(before) - 1 < _FEWEST:
+            spike, earlier = run.last[-2], before[:-1]
+            largest = max(earlier)
+            if spike.norm > _FAR_ABOVE * largest and newest.norm < _ABOVE_ALL * largest:
+                share = {"largest_before": largest, "threshold": _FAR_ABOVE * largest, "next_norm": newest.norm}
+                yield _finding(context, _name(run, seen), spike, earlier, share)
+
+
+def _finding(
+    context: Context, name: str, spike: TotalNorm, before: Sequence[float], compared: Mapping[str, float]
+) -> Finding:
+    usual = median(before)
+    return context.finding(
+        f"The gradient norm of {name} jumped to {amount(spike.norm)}, {amount(spike.norm / usual)} "
+        f"times the median of the previous {len(before)} steps. {code(spike.largest)} has the largest share.",
+        parameter=spike.largest,
+        step=spike.step,
+        evidence={
+            "norm": spike.norm,
+            "median": usual,
+            **compared,
+            "steps_before": len(before),
+            "largest": spike.largest,
+            "largest_norm": spike.largest_norm,
+        },
+        fix="Look at the batch of this step first. Then clip the gradient norm, or lower the learning rate.",
+    )
 
 
 def _name(run: OptimizerNorms, seen: GradientHistory) -> str:

@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.losses import Loss, Losses
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amount, counted, listed
 
 _FACTOR = 50.0
@@ -53,6 +53,10 @@ _ROUNDING = 1e-5
 )
 def judge(seen: Losses, context: Context) -> Iterator[Finding]:
     steps = _smallest_of_each_step(seen.last)
+    yield from or_too_short(_divergence(seen, steps, context), len(steps), _IN_A_ROW)
+
+
+def _divergence(seen: Losses, steps: Sequence[tuple[int, float]], context: Context) -> Iterator[Finding]:
     bad = _first_row([(step, not math.isfinite(loss)) for step, loss in steps])
     if bad is not None:
         values = [loss for step, loss in steps if step >= bad]

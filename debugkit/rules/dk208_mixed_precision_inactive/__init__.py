@@ -3,7 +3,8 @@
 ## What it finds
 A step that enters autocast and still runs more than half of the operations of linear layers and convolutions in
 float32. Autocast is then enabled for another device type, only around the loss, or disabled again inside the model. Or
-a GradScaler that skips more than a quarter of at least 100 steps, or all of the first 32.
+a GradScaler that skips more than a quarter of at least 100 steps, all of the first 32, or all steps of a run that has
+ended, if there were eight.
 
 ## Why it hurts
 The run has the memory use and the speed of float32, while everyone believes that it trains in half precision. A scaler
@@ -37,11 +38,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity, SourceLine
+from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amount, counted, module_name
 
 
@@ -81,6 +82,8 @@ _FLOAT32_SHARE = 0.5
 _SKIPPED_SHARE = 0.25
 _ENOUGH = 100
 _HOPELESS = 32  # 2**16 halved 32 times is far below any useful scale
+_FEW = 8
+"""All steps of a run that has ended: the scale starts at 2**16 and can hardly need to fall below 2**8."""
 _NAMED = 5
 
 
@@ -95,9 +98,14 @@ _NAMED = 5
     consequence_of=("DK201", "DK202"),
 )
 def judge(seen: AutocastUse, scaler: ScalerUse | None, context: Context) -> Iterator[Finding]:
-    yield from _judge_autocast(seen, context)
-    if scaler is not None:
-        yield from _judge_scaler(scaler, context)
+    found = list(_judge_autocast(seen, context))
+    if scaler is None and context.mode == "watch" and not found:
+        raise NotExamined("The use of a GradScaler is judged with the whole run.")
+    if scaler is None or not scaler.asked:
+        yield from found
+    else:
+        calls = "calls of `scaler.step()`"
+        yield from or_too_short([*found, *_judge_scaler(scaler, context)], scaler.asked, _HOPELESS, calls, calls)
 
 
 def _judge_autocast(seen: AutocastUse, context: Context) -> Iterator[Finding]:
@@ -138,7 +146,7 @@ def _device(kind: str) -> str:
 
 
 def _judge_scaler(seen: ScalerUse, context: Context) -> Iterator[Finding]:
-    all_skipped = seen.asked >= _HOPELESS and seen.skipped == seen.asked
+    all_skipped = seen.asked >= (_FEW if context.ended else _HOPELESS) and seen.skipped == seen.asked
     often = seen.asked >= _ENOUGH and seen.skipped > _SKIPPED_SHARE * seen.asked
     if not all_skipped and not often:
         return

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from debugkit._torch_private import autocast_is_enabled, in_backward
 from debugkit.frames import user_line
-from debugkit.probe import SAMPLED_EVERY, Probe
+from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk208_mixed_precision_inactive import AutocastRegion, AutocastUse, Product
@@ -21,6 +21,7 @@ _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class AutocastUseProbe(Probe[AutocastUse]):
     """Reads no tensor values."""
 
+    watch_first = THOROUGH_STEPS
     watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:

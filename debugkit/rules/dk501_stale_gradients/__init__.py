@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.optimizer_events import GradientUse, OptimizerEvents
 from debugkit.loop.step_intervals import name_of
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 
 _THRESHOLD = 3
 
@@ -48,8 +48,13 @@ _THRESHOLD = 3
     needs=(OptimizerEvents,),
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
+    steps = max((len(_with_gradients(seen, number)) for number in range(len(seen.labels))), default=0)
+    yield from or_too_short(_stale(seen, context), steps, _THRESHOLD, "step after the first", "steps after the first")
+
+
+def _stale(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     for number in range(len(seen.labels)):
-        uses = [use for use in seen.uses if use.optimizer == number and use.step > 0 and use.accumulations > 0]
+        uses = _with_gradients(seen, number)
         stale = [use for use in uses if not use.reset]
         if len(stale) < _THRESHOLD:
             continue
@@ -67,6 +72,11 @@ def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
             },
             fix="Call `optimizer.zero_grad()` once for each `optimizer.step()`, before the next `backward()`.",
         )
+
+
+def _with_gradients(seen: OptimizerEvents, number: int) -> list[GradientUse]:
+    """The steps of one optimizer after its first, for which a gradient arrived."""
+    return [use for use in seen.uses if use.optimizer == number and use.step > 0 and use.accumulations > 0]
 
 
 def _longest_run(uses: list[GradientUse]) -> int:

@@ -1,7 +1,8 @@
 """Gradients are computed but no step uses them, or steps are made without new gradients.
 
 ## What it finds
-- An optimizer that does not step in eight calls of `backward()`, or in 20 steps of the other optimizers.
+- An optimizer that does not step in eight calls of `backward()`. If other optimizers step: in 20 of their steps, or if
+  its gradients arrived and were reset eight times. Once the run has ended, eight calls of its `zero_grad()` are enough.
 - An optimizer that steps three times without a new gradient since its previous step.
 - Gradients that are reset between `backward()` and `step()`, three times.
 
@@ -36,7 +37,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import counted
 
 _BACKWARDS = 8
@@ -54,6 +55,12 @@ _REPEATS = 3
     consequence_of=("DK906",),
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
+    calls = "calls of `backward()`"
+    count = max(seen.backwards, *seen.steps, 0)  # gradients can be written without backward()
+    yield from or_too_short(_unused(seen, context), count, _BACKWARDS, calls, calls)
+
+
+def _unused(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     for number in range(len(seen.labels)):
         if seen.steps[number] == 0:
             yield from _never_stepped(seen, number, context)
@@ -66,7 +73,9 @@ def _never_stepped(seen: OptimizerEvents, number: int, context: Context) -> Iter
     others = sum(seen.steps)
     used_by_scaler = any(event.kind == "scaler_step" and number in event.optimizers for event in seen.events)
     was_moved = number < len(seen.moved) and seen.moved[number]
-    if used_by_scaler or was_moved or (others < _STEPS_OF_OTHERS if others else seen.backwards < _BACKWARDS):
+    resets = _resets(seen, number, context.ended)
+    in_vain = others >= _STEPS_OF_OTHERS or resets >= _BACKWARDS if others else seen.backwards >= _BACKWARDS
+    if used_by_scaler or was_moved or not in_vain:
         return
     backward = next((event for event in seen.events if event.kind == "backward"), None)
     yield context.finding(
@@ -78,12 +87,20 @@ def _never_stepped(seen: OptimizerEvents, number: int, context: Context) -> Iter
             "backwards": seen.backwards,
             "steps": 0,
             "steps_of_others": others,
-            "threshold": _STEPS_OF_OTHERS if others else _BACKWARDS,
+            "resets": resets,
+            "threshold": _BACKWARDS if resets >= _BACKWARDS or not others else _STEPS_OF_OTHERS,
         },
         fix="Call `optimizer.step()` after `backward()`, on the optimizer that holds this model's parameters.",
         severity=Severity.WARNING if others else None,  # it may be used in a later phase of the training
         certainty=Certainty.HEURISTIC if others else None,
     )
+
+
+def _resets(seen: OptimizerEvents, number: int, ended: bool) -> int:
+    """How often gradients arrived and were reset again; in a run that has ended, `zero_grad()` alone counts, too."""
+    fresh = seen.fresh[number] if number < len(seen.fresh) else 0
+    calls = sum(event.kind == "zero_grad" and number in event.optimizers for event in seen.events)
+    return max(fresh, min(calls, seen.backwards)) if ended else fresh
 
 
 def _stepped_on_nothing(seen: OptimizerEvents, number: int, context: Context) -> Iterator[Finding]:

@@ -4,8 +4,12 @@
 - A scheduler that is stepped before the optimizer's first step.
 - A scheduler that is stepped for each micro-batch while gradients are accumulated.
 - A scheduler of an optimizer that never steps, while another optimizer trains the parameters.
-- A scheduler that is never stepped, while its warm-up keeps the learning rate at zero.
+- A scheduler that is never stepped, while its warm-up keeps the learning rate at zero; or one that is stepped eight
+  times and keeps every learning rate at zero.
 - A learning rate that is overwritten after each step of the scheduler.
+- A scheduler that is stepped as often as the optimizer and has lowered every rate to 1e-7 and a thousandth of the first
+  long before the end: for eight steps, and a fifth of all steps.
+- A `LambdaLR` whose function computes with integers only and divides with `//`, so that the rate stays the same.
 
 ## Why it hurts
 The first learning rate is skipped. Or warm-up and decay run several times too fast, and the rate is near zero for most
@@ -25,7 +29,7 @@ that the loop steps.
 - A step that a GradScaler skipped.
 - Schedulers of a critic and a generator, each with its own optimizer.
 - Nested schedulers (SequentialLR, ChainedScheduler).
-- Learning rates that are tensors.
+- Learning rates that are tensors; a decay to 0 whose end is the end of the run; `0.1 ** (epoch // 30)`.
 
 ## Lesson
 [Lab 54](../../lessons/loop/54_schedule_steps.md)
@@ -33,16 +37,20 @@ that the loop steps.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amounts_apart
 
 _REPEATS = 3
 _STEPS_AT_ZERO = 8
+_USED_UP = 1e-7
+_FALL = 1e-3  # of the largest rate
+_SHARE = 0.2  # of all steps: a cosine is that low in its last fiftieth only
 _OVERWRITES = 5  # a manual warm-up combined with a schedule per epoch has fewer
 
 
@@ -55,6 +63,14 @@ _OVERWRITES = 5  # a manual warm-up combined with a schedule per epoch has fewer
     needs=(OptimizerEvents,),
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
+    scheduled = sum(event.kind == "scheduler_step" for event in seen.events)
+    found = list(_misused(seen, context))
+    if scheduled:
+        list(or_too_short(found, scheduled, _REPEATS, "step of the scheduler", "steps of the scheduler"))
+    yield from or_too_short(found, max(seen.steps, default=0), _STEPS_AT_ZERO)
+
+
+def _misused(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     for number in range(len(seen.labels)):
         schedule = [e for e in seen.events if e.kind == "scheduler_step" and number in e.optimizers]
         yield from _other_optimizer(seen, number, schedule, context)
@@ -63,6 +79,8 @@ def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
             yield from _before_the_optimizer(seen, number, schedule, context)
             yield from _never(seen, number, schedule, context)
             yield from _overwritten(seen, number, context)
+            yield from _used_up(seen, number, schedule, context)
+            yield from _rounded_down(seen, number, schedule, context)
 
 
 def _other_optimizer(
@@ -154,7 +172,10 @@ def _before_the_optimizer(
 def _never(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context) -> Iterator[Finding]:
     steps = [event for event in seen.events if event.kind == "step" and number in event.optimizers]
     initial = _initial(seen, number)
-    if schedule or not initial or len(steps) < _STEPS_AT_ZERO or any(event.learning_rate != 0.0 for event in steps):
+    if not initial or len(steps) < _STEPS_AT_ZERO or any(event.largest_rate != 0.0 for event in steps):
+        return
+    if schedule:
+        yield from _always_zero(seen, number, schedule, context)
         return
     yield _found(
         context,
@@ -163,6 +184,67 @@ def _never(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], contex
         steps[0].at,
         {"steps": len(steps), "learning_rate": 0.0, "initial_rate": initial, "threshold": _STEPS_AT_ZERO},
         "Call `scheduler.step()` after each `optimizer.step()`.",
+    )
+
+
+def _always_zero(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context) -> Iterator[Finding]:
+    if len(schedule) < _STEPS_AT_ZERO or any(event.largest_rate != 0.0 for event in schedule):
+        return
+    yield _found(
+        context,
+        f"The scheduler of {name_of(seen, number)} was stepped {len(schedule)} times and kept the learning rate at 0.",
+        schedule[0].at,
+        {
+            "scheduler_steps": len(schedule),
+            "learning_rate": 0.0,
+            "initial_rate": _initial(seen, number),
+            "threshold": _STEPS_AT_ZERO,
+        },
+        "Check the function that computes the factor: an integer division, or a length that is 0, makes it 0.",
+    )
+
+
+def _used_up(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context) -> Iterator[Finding]:
+    steps = [event for event in seen.events if event.kind == "step" and number in event.optimizers]
+    rates = [event.largest_rate for event in steps]
+    known = [rate for rate in (*rates, _initial(seen, number)) if rate is not None]
+    low = list(itertools.takewhile(lambda rate: rate is not None and rate <= _USED_UP, reversed(rates)))
+    largest = max(known, default=0.0)
+    enough = len(low) >= max(_STEPS_AT_ZERO, _SHARE * seen.steps[number]) and len(low) < len(steps)
+    if not enough or largest * _FALL < (low[0] or 0.0) or largest <= _USED_UP or len(schedule) * 2 < len(steps):
+        return
+    yield _found(
+        context,
+        f"The scheduler, stepped after each step of {name_of(seen, number)}, has lowered the learning rate from "
+        f"{largest:.2g} to {low[0]:.2g}: the last {len(low)} of {seen.steps[number]} steps used at most {_USED_UP:g}.",
+        schedule[0].at,
+        {
+            "steps_at_the_end": len(low),
+            "steps": seen.steps[number],
+            "largest_rate": largest,
+            "rate_now": low[0],
+            "threshold": _USED_UP,
+            "needed_share": _SHARE,
+        },
+        "Give the schedule its length in steps of the scheduler, or step it once per epoch.",
+        Severity.WARNING,
+    )
+
+
+def _rounded_down(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context) -> Iterator[Finding]:
+    rates = {event.largest_rate for event in schedule}
+    if len(schedule) < _STEPS_AT_ZERO or not all(event.integer for event in schedule) or rates & {0.0, None}:
+        return
+    if len(rates) > 1:
+        return
+    yield _found(
+        context,
+        f"The function of the scheduler computes with integers only, so the learning rate of {name_of(seen, number)} "
+        f"has stayed at {schedule[0].largest_rate:.2g} for {len(schedule)} steps of the scheduler.",
+        schedule[0].at,
+        {"scheduler_steps": len(schedule), "rate": schedule[0].largest_rate, "threshold": _STEPS_AT_ZERO},
+        "Divide with `/` instead of `//`.",
+        Severity.WARNING,
     )
 
 

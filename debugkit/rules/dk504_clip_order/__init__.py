@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 
 _REPEATS = 3
 _SCALED_BOUND = 0.01
@@ -51,6 +51,11 @@ _SCALED_BOUND = 0.01
     needs=(OptimizerEvents,),
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
+    steps = max((sum(1 for _ in intervals(seen, number)) for number in range(len(seen.labels))), default=0)
+    yield from or_too_short(_misplaced(seen, context), steps, _REPEATS)
+
+
+def _misplaced(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     for number in range(len(seen.labels)):
         seen_intervals = list(intervals(seen, number))
         alone = len(seen.labels) == 1

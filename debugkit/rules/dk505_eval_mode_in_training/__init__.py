@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.training_modes import TrainingModes
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import counted, verb
 
 _STEPS_AFTER_FLIP = 3
@@ -47,6 +47,10 @@ _STEPS_FROM_START = 5
     needs=(TrainingModes,),
 )
 def judge(seen: TrainingModes, context: Context) -> Iterator[Finding]:
+    yield from or_too_short(_in_eval_mode(seen, context), seen.steps, _STEPS_FROM_START)
+
+
+def _in_eval_mode(seen: TrainingModes, context: Context) -> Iterator[Finding]:
     if not seen.changes:
         return
     now = seen.changes[-1]

@@ -21,7 +21,7 @@ Detached losses; the last loss or output, which a variable holds until the next 
 are kept on purpose (`retain_graph`, truncated backpropagation through time), as long as they are released again.
 
 ## Cost
-One weak reference per loss. The variable that holds the graphs is searched for only once.
+One weak reference per loss and per output of the model. The variable that holds the graphs is searched for only once.
 
 ## Lesson
 [Lab 61](../../lessons/memory/61_a_little_more.md)
@@ -31,11 +31,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
-from debugkit.rule import Context, rule
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import counted
 
 
@@ -52,10 +53,12 @@ class Holder(PlainData):
 @observed_by(".measure:RetainedGraphsProbe")
 @dataclass(frozen=True)
 class RetainedGraphs(PlainData):
-    """How many graphs of earlier losses were alive after each of the last steps, and their holder if found."""
+    """How many graphs of earlier losses or outputs were alive after each of the last steps, and what holds them."""
 
     alive: tuple[int, ...]
     holder: Holder | None = None
+    of: Literal["loss", "output"] = "loss"
+    """Whether the graphs were built for losses, or for outputs of the model whose losses are gone."""
 
     @property
     def rises(self) -> int:
@@ -80,10 +83,16 @@ RISES = 5
     needs=(RetainedGraphs,),
 )
 def judge(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
+    yield from or_too_short(_kept(seen, context), len(seen.alive), RISES + 1)  # none is past at the first step
+
+
+def _kept(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
     if seen.rises < RISES or seen.falls:
         return
     holder = seen.holder
-    kept = f"The graphs of {counted(seen.alive[-1], 'past loss', 'past losses')} are still alive, more after every step"
+    what = ("past loss", "past losses") if seen.of == "loss" else ("past output", "past outputs")
+    whose = "" if seen.of == "loss" else " of the model"
+    kept = f"The graphs of {counted(seen.alive[-1], *what)}{whose} are still alive, more after every step"
     by = f": `{holder.name}`, a {holder.kind}, keeps them" if holder else ""
     yield context.finding(
         f"{kept}{by}.",
@@ -95,10 +104,12 @@ def judge(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
             "holder": holder.name if holder else None,
             "graph_nodes": holder.graph_nodes if holder else None,
         },
-        fix=_fix(holder.name if holder else None),
+        fix=_fix(holder.name if holder else None, seen.of),
     )
 
 
-def _fix(name: str | None) -> str:
+def _fix(name: str | None, of: str) -> str:
     where = f" in `{name}`" if name else ""
+    if of == "output":
+        return f"Keep the values{where} and not the graph: `output.detach()`, on the CPU if they are many."
     return f"Keep the number{where} and not the graph: `loss.item()`, or `loss.detach()` to avoid waiting for the GPU."

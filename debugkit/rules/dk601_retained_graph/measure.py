@@ -1,4 +1,4 @@
-"""Keep a weak reference to the graph of each loss, and count which graphs are alive after later steps.
+"""Keep a weak reference to the graph of each loss and of each output of the model; count which live on in later steps.
 
 The reference is to the graph node and not to the tensor: `total = total + loss` releases the tensor of the loss but
 keeps its graph.
@@ -10,21 +10,23 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from debugkit._torch_private import sequence_number
+from debugkit._torch_private import in_backward, is_compiled, sequence_number
 from debugkit.measurements.autograd_graph.measure import walk
-from debugkit.probe import Probe
+from debugkit.probe import SAMPLED_EVERY, Probe
+from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk601_retained_graph import Holder, RetainedGraphs
 from debugkit.rules.dk601_retained_graph.holder_names import find_holder
 from debugkit.setup import TrainingSetup
+from debugkit.structure import tensors_in
 
 _REMEMBERED = 64
 _MOST_FOLLOWED = 4096
 _SUSPICIOUS = 5  # the holder is searched for once so many graphs are alive
-_KEY = "debugkit.retained_graphs"
 
 
 class _Token:
@@ -36,36 +38,70 @@ class _Token:
         self.number = number  # the node's sequence number, which identifies it in a walk through a graph
 
 
+class _Graphs:
+    """The graphs that end in one kind of tensor: those of this step, and those of earlier ones that are alive."""
+
+    def __init__(self, kind: str) -> None:
+        self._key = f"debugkit.retained_graphs.{kind}"
+        self.alive: deque[int] = deque(maxlen=_REMEMBERED)
+        self._now: list[weakref.ref[_Token]] = []
+        self._past: deque[weakref.ref[_Token]] = deque(maxlen=_MOST_FOLLOWED)
+
+    def mark(self, tensor: Tensor) -> None:
+        if tensor.grad_fn is not None:
+            token = _Token(sequence_number(tensor.grad_fn))
+            metadata: Any = tensor.grad_fn.metadata  # torch's stub declares a method; it is a dict
+            metadata[self._key] = token
+            self._now.append(weakref.ref(token))
+
+    def end_step(self) -> set[int]:
+        """The sequence numbers of the earlier graphs that are alive."""
+        alive = {token.number for reference in self._past if (token := reference()) is not None}
+        self._past = deque((reference for reference in self._past if reference() is not None), maxlen=_MOST_FOLLOWED)
+        self.alive.append(len(alive))
+        self._past.extend(self._now)
+        self._now.clear()
+        return alive
+
+
 class RetainedGraphsProbe(Probe[RetainedGraphs]):
     """Observes the last 64 steps. Holds no tensor and no graph."""
 
+    watch_every = SAMPLED_EVERY
+
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
-        self._now: list[weakref.ref[_Token]] = []
-        self._past: deque[weakref.ref[_Token]] = deque(maxlen=_MOST_FOLLOWED)
-        self._alive: deque[int] = deque(maxlen=_REMEMBERED)
+        self._losses, self._outputs = _Graphs("losses"), _Graphs("outputs")
         self._holder: Holder | None = None
+        roots = [] if is_compiled(setup.model) else [("", setup.model)]
+        self._calls = ModuleCalls(roots, after=self._returned)
+
+    def __enter__(self) -> Self:
+        self._calls.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._calls.remove()
+
+    def _returned(self, _path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+        if torch.is_grad_enabled() and not in_backward():
+            for _, tensor in tensors_in(output):
+                self._outputs.mark(tensor)
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
-        loss = losses[0]
-        if loss.grad_fn is not None:
-            token = _Token(sequence_number(loss.grad_fn))
-            metadata: Any = loss.grad_fn.metadata  # torch's stub declares a method; it is a dict
-            metadata[_KEY] = token
-            self._now.append(weakref.ref(token))
+        self._losses.mark(losses[0])
 
     def end_step(self, _step: int, /) -> None:
-        alive = {token.number for reference in self._past if (token := reference()) is not None}
-        self._past = deque((reference for reference in self._past if reference() is not None), maxlen=_MOST_FOLLOWED)
-        self._alive.append(len(alive))
+        alive = max(self._losses.end_step(), self._outputs.end_step(), key=len)
         if len(alive) >= _SUSPICIOUS and self._holder is None:
             self._holder = _holder(alive)
-        self._past.extend(self._now)
-        self._now.clear()
 
     @property
     def observation(self) -> RetainedGraphs:
-        return RetainedGraphs(tuple(self._alive), self._holder)
+        losses, outputs = tuple(self._losses.alive), tuple(self._outputs.alive)
+        if sum(losses) >= sum(outputs):
+            return RetainedGraphs(losses, self._holder)
+        return RetainedGraphs(outputs, self._holder, "output")
 
 
 def _holder(numbers: set[int]) -> Holder | None:

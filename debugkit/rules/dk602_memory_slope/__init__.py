@@ -8,6 +8,9 @@ are lists that keep outputs, caches without a size limit, and hooks or buffers t
 After hours the run ends with an out-of-memory error, at whichever line requests the last megabyte. A batch size that
 was found by trial is too large an hour later.
 
+A run that ends before its memory was recorded 32 times is judged at its end: memory must have risen in each step after
+the first quarter, at least eight, by nearly equal amounts.
+
 ## Evidence
 Bytes per step (the Theil-Sen slope: the median over all pairs of steps, which single peaks do not change), the
 probability of such a trend by chance (the Mann-Kendall test), the growth over the observed steps, and the threshold of
@@ -42,10 +45,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
 
 
 @observed_by(".measure:MemorySamplesProbe")
@@ -65,6 +69,10 @@ class MemorySamples(PlainData):
 PROBABILITY = 0.01
 GROWTH = 2**20  # bytes over the observed steps; logs and the allocator's own data stay below it
 SLOPE = 4 * 2**10  # bytes per step
+ENOUGH = 32  # samples for a trend
+FEWEST_RISES = 8  # steps of a run that has ended, after its first quarter
+_EQUAL = 0.8  # the share of the median rise that the smallest one must have
+_FIX = "Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop."
 _STILL = 0.5  # the share of the slope that the last third must have; below it, the growth has ended
 
 
@@ -79,7 +87,8 @@ _STILL = 0.5  # the share of the slope that the last third must have; below it, 
 )
 def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
     settled = seen.bytes[len(seen.bytes) // 4 :]
-    if len(settled) < 12:
+    if len(settled) < 12 or (context.ended and len(seen.bytes) < ENOUGH):
+        yield from _short_run(seen, settled, context)
         return
     slope = theil_sen(settled) / seen.every
     growth = slope * seen.every * (len(settled) - 1)
@@ -99,7 +108,31 @@ def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
             "steps": (len(seen.bytes) - 1) * seen.every,
             "last_third_bytes_a_step": lately,
         },
-        fix="Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop.",
+        fix=_FIX,
+    )
+
+
+def _short_run(seen: MemorySamples, settled: Sequence[int], context: Context) -> Iterator[Finding]:
+    """A run that has ended before a trend could be tested: it rose in each step by equal amounts, or it is not told."""
+    rises = [later - earlier for earlier, later in itertools.pairwise(settled)]
+    if not context.ended or len(rises) < FEWEST_RISES:
+        raise NotExamined(f"The run is too short: {len(rises)} of {counted(FEWEST_RISES, 'settled step')}.")
+    usual = statistics.median(rises)
+    if min(rises) <= 0 or min(rises) < _EQUAL * usual or sum(rises) < GROWTH:
+        return
+    yield context.finding(
+        f"{_memory(seen.where)} grew in each of the last {len(rises)} steps by about {usual / 2**10:,.1f} KiB, "
+        f"{sum(rises) / 2**20:,.1f} MiB in all.",
+        evidence={
+            "bytes_a_step": usual / seen.every,
+            "smallest_rise": min(rises),
+            "needed_share_of_the_median": _EQUAL,
+            "growth": sum(rises),
+            "needed_growth": GROWTH,
+            "steps": len(rises),
+            "needed_steps": FEWEST_RISES,
+        },
+        fix=_FIX,
     )
 
 

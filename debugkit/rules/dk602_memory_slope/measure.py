@@ -13,11 +13,10 @@ import torch
 
 from debugkit.finding import NotExamined
 from debugkit.probe import Probe
-from debugkit.rules.dk602_memory_slope import MemorySamples
+from debugkit.rules.dk602_memory_slope import ENOUGH, MemorySamples
 from debugkit.setup import TrainingSetup
 
 _MOST = 128  # samples kept; beyond it every second one is dropped, and samples are taken half as often
-_FIRST = 32  # samples before the first observation
 _AGAIN = 16  # samples between two observations
 
 
@@ -27,7 +26,7 @@ class _MallInfo(ctypes.Structure):
 
 
 class MemorySamplesProbe(Probe[MemorySamples]):
-    """Gives an observation after 32 samples and then after every 16, since judging takes time quadratic in them."""
+    """Gives an observation at the end, and after 32 samples and every 16 more: judging takes time quadratic in them."""
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
@@ -37,6 +36,7 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         self._every = 1
         self._steps = 0
         self._since = 0  # samples taken since the last observation
+        self._ended = False
 
     def end_step(self, _step: int, /) -> None:
         if self._steps % self._every == 0:
@@ -48,11 +48,14 @@ class MemorySamplesProbe(Probe[MemorySamples]):
                 self._since += 1
         self._steps += 1
 
+    def loop_ended(self) -> None:
+        self._ended = True
+
     @property
     def observation(self) -> MemorySamples:
-        if len(self._bytes) < _FIRST or self._since < _AGAIN:
+        if not self._ended and (len(self._bytes) < ENOUGH or self._since < _AGAIN):
             raise NotExamined(
-                f"A memory slope needs {_FIRST} samples and is computed after every {_AGAIN}; {self._steps} steps have "
+                f"A memory slope needs {ENOUGH} samples and is computed after every {_AGAIN}; {self._steps} steps have "
                 "ended so far."
             )
         self._since = 0

@@ -10,17 +10,18 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from debugkit._torch_private import in_backward
+from debugkit._torch_private import in_backward, is_compiled
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.module_paths import plain_path
-from debugkit.probe import Probe
+from debugkit.probe import FIRST_STEPS, Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk603_graph_in_validation import EvaluationGraphs, UntrainedForwards
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _MOST = 4096
+_MANY = 16  # calls in a step: later only the modules that were called are hooked
 _KEY = "debugkit.untrained_forwards"
 
 
@@ -48,7 +49,10 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
         parts = ((plain_path(path), part) for path, part in _parts("", setup.model))
-        self._calls = ModuleCalls(parts, before=self._before, after=self._after, also_raised=True)
+        self._parts = dict(parts)
+        self._calls = ModuleCalls(self._parts.items(), before=self._before, after=self._after, also_raised=True)
+        self._steps = self._called = 0
+        self._entries = {""}  # the paths of the modules that the loop called
         self._depth = 0
         self._at: SourceLine | None = None
         self._pending: list[_Call] = []
@@ -64,6 +68,14 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         self._pending.clear()
 
     def end_step(self, _step: int, /) -> None:
+        self._steps += 1
+        if self._steps == FIRST_STEPS and self._called > _MANY * FIRST_STEPS and not is_compiled(self.setup.model):
+            self._calls.remove()
+            called = [(path, self._parts[path]) for path in self._entries]
+            if len(called) == 1:  # then each call is an outermost one
+                self._calls = ModuleCalls(called, after=self._after_alone, also_raised=True).__enter__()
+            else:
+                self._calls = ModuleCalls(called, before=self._before, after=self._after, also_raised=True).__enter__()
         waiting: list[_Call] = []
         for call in self._pending:
             call.steps += 1
@@ -90,21 +102,35 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
             ),
         )
 
-    def _before(self, *_: Any) -> None:
+    def _before(self, path: str, *_: Any) -> None:
         if torch.compiler.is_compiling():
             return  # torch.compile would trace the code below into the model
+        learning = self._steps < FIRST_STEPS
+        if self.setup.model.training and not learning:
+            return
         if self._depth == 0:
-            self._at = user_line()
+            if learning:
+                self._called += 1
+                self._entries.add(path)
+            if torch.is_grad_enabled() and not self.setup.model.training:
+                self._at = user_line()
         self._depth += 1
 
     def _after(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or (self.setup.model.training and self._steps >= FIRST_STEPS):
             return
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and not self.setup.model.training and not in_backward():
             self._forwards += 1
             if torch.is_grad_enabled() and len(self._pending) < _MOST:
                 self._follow(_Call(path, self._at), output)
+
+    def _after_alone(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or self.setup.model.training or in_backward():
+            return
+        self._forwards += 1
+        if torch.is_grad_enabled() and len(self._pending) < _MOST:
+            self._follow(_Call(path, user_line()), output)
 
     def _follow(self, call: _Call, output: Any) -> None:
         def used(_gradients: Any) -> None:

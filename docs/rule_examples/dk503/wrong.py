@@ -10,7 +10,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 schedule = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
 
 with debugkit.watch(model, optimizer, select="DK503") as run:
-    for micro in range(32):
+    for micro in range(64):
         (model(torch.randn(4, 3)).square().mean() / 8).backward()
         if micro % 8 == 7:
             optimizer.step()

@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_ as clip_imported_by_name  # before an
 
 import debugkit
 from debugkit.declare import Declare
-from debugkit.finding import SourceLine
+from debugkit.finding import NotExamined, SourceLine
 from debugkit.loop.losses import Losses
 from debugkit.loop.optimizer_events import GradientUse, OptimizerEvents
 from debugkit.loop.scaler_use import ScalerUse
@@ -139,7 +139,10 @@ def test_dk501_fires_exactly_at_three_stale_steps_of_one_optimizer(drawn: list[t
         counts[number] += 1
     seen = OptimizerEvents(("AdamW", "SGD"), tuple(counts), len(drawn), 0, (), tuple(uses))
     rule = find_rule("DK501")
-    found = list(rule.judge(seen, Context(rule, Declare(), "watch")))
+    try:
+        found = list(rule.judge(seen, Context(rule, Declare(), "watch")))
+    except NotExamined:
+        found = []
     stale = [
         sum(use.optimizer == number and use.step > 0 and use.accumulations > 0 and not use.reset for use in uses)
         for number in (0, 1)

@@ -10,8 +10,9 @@ from torch import nn
 
 import debugkit
 from debugkit.gradient_norms import GradientNorms
+from debugkit.loop.pace import TINY, TINY_EVERY, TINY_FIRST
 from debugkit.loop.probe_runner import ProbeRunner
-from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, Probe
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, THOROUGH_STEPS, Probe
 from debugkit.rules.dk205_gradient_spike.measure import GradientHistoryProbe
 from debugkit.setup import TrainingSetup
 
@@ -86,15 +87,53 @@ def test_no_hook_lies_on_a_module_in_steps_that_are_not_looked_at() -> None:
     assert hooks_on(model.deepest) == 0
 
 
-def test_later_steps_carry_one_pair_of_hooks_except_where_probes_sample() -> None:
+def test_later_steps_hook_only_what_the_loop_calls_except_where_values_are_sampled() -> None:
     model, optimizer = made()
     hooked = []
     with debugkit.watch(model, optimizer):
         for _ in range(FIRST_STEPS + 2 * SAMPLED_EVERY):
-            hooked.append(hooks_on(model.deepest))
+            hooked.append(hooks_on(model.deepest) > 0)
+            assert hooks_on(model) > 0
             train_step(model, optimizer)
-    more = [step for step, count in enumerate(hooked) if count > 2]
-    assert more == [*range(FIRST_STEPS), *(n for n in range(FIRST_STEPS, len(hooked)) if n % SAMPLED_EVERY == 0)]
+    sampled = [step for step in range(THOROUGH_STEPS, len(hooked)) if step % SAMPLED_EVERY == 0]
+    assert [step for step, has in enumerate(hooked) if has] == [*range(THOROUGH_STEPS), *sampled]
+
+
+def losses_of(steps: int, every: int | None, width: int = 8) -> list[int]:
+    """The steps whose loss was read."""
+    model = nn.Linear(3, width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with debugkit.watch(model, optimizer, every=every) as run:
+        for _ in range(steps):
+            train_step(model, optimizer)
+    return [loss.step for loss in run.losses]
+
+
+def test_a_tiny_model_is_examined_in_fewer_steps_after_the_first_ones() -> None:
+    later = [step for step in range(TINY_FIRST, 200) if step % TINY_EVERY == 0]
+    assert losses_of(200, None) == [*range(TINY_FIRST), *later]
+    assert losses_of(140, 1) == list(range(140))
+    assert losses_of(130, None, width=TINY) == list(range(130))
+
+
+def test_a_tiny_model_is_examined_in_each_step_where_a_finding_is_raised() -> None:
+    model, optimizer = made()
+    with debugkit.watch(model, optimizer, on_finding="raise") as run:
+        for _ in range(TINY_FIRST + 4):
+            train_step(model, optimizer)
+    assert len(run.losses) == TINY_FIRST + 4
+
+
+def test_most_of_many_evaluations_in_a_step_are_left_out() -> None:
+    model, optimizer = made()
+    with debugkit.watch(model, optimizer) as run:
+        recorded = 0
+        for _ in range(40):
+            with torch.no_grad():
+                model(torch.randn(1, 3))
+            recorded += bool(run.monitor.running.call >= 0 and not run.monitor.running.unwatched)
+        train_step(model, optimizer)
+    assert recorded == 3 + 4  # and the 4th, 8th, 16th and 32nd
 
 
 @pytest.mark.parametrize("step", [3, FIRST_STEPS + 2], ids=["first-steps", "between-samples"])

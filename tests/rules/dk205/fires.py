@@ -63,3 +63,17 @@ def in_one_of_two_optimizers():
         "loop": loop,
         "expect": {"message": "SGD (optimizer 1)", "parameter": "gripper.weight"},
     }
+
+
+def in_the_eleventh_of_fourteen_steps():
+    model = _policy()
+
+    def loop(model, optimizer):
+        _train(model, [optimizer], lambda step: 1000.0 if step == 10 else 1.0, steps=14)
+
+    return {
+        "model": model,
+        "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-3),
+        "loop": loop,
+        "expect": {"message": "of the previous 10 steps"},
+    }

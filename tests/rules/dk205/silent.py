@@ -115,3 +115,12 @@ def accumulation_with_a_scaler():
             optimizer.zero_grad()
 
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01), "loop": loop}
+
+
+def harder_batches_from_the_twelfth_step_on():
+    """The norm rises to another level and stays there: a curriculum."""
+    return _program(lambda step: 100.0 if step >= 11 else 1.0, steps=18)
+
+
+def five_steps_only():
+    return _program(lambda _: 1.0, steps=5) | {"expect": {"not_examined": "5 of 10 steps"}}

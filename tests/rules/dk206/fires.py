@@ -1,5 +1,7 @@
 """Learning rates that replace the weights, or hardly change them."""
 
+import itertools
+
 import torch
 from torch import nn
 
@@ -54,3 +56,48 @@ def one_group_only():
         "loop": _train,
         "expect": {"message": "by AdamW have been too small"},
     }
+
+
+def _classify(model, optimizer, steps, scale=1.0):
+    teacher = torch.randn(16, 5)
+    for _ in range(steps):
+        state = torch.randn(32, 16)
+        optimizer.zero_grad()
+        (nn.functional.cross_entropy(model(state), (state @ teacher).argmax(1)) * scale).backward()
+        optimizer.step()
+
+
+def _deep():
+    widths = (16, 64, 64, 64)
+    hidden = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
+    return nn.Sequential(*hidden, nn.Linear(64, 5))
+
+
+def adam_at_a_tenth():
+    """A rate of SGD given to Adam: the weights are replaced in the first steps."""
+    model = _deep()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    expect = {"message": "times the weight's size in the first step, and the loss rose from"}
+    return {"model": model, "optimizer": optimizer, "loop": lambda m, o: _classify(m, o, 60), "expect": expect}
+
+
+def sgd_at_a_rate_of_adam():
+    """No loss is averaged twice: the rate alone is a thousand times too low."""
+    model = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+
+    def loop(model, optimizer):
+        for _ in range(60):
+            state = torch.randn(32, 6)
+            optimizer.zero_grad()
+            (model(state)[:, 0] - state.sum(1)).square().mean().backward()
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "They promise to lower the"}}
+
+
+def loss_that_overflows_in_the_first_steps():
+    model = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
+    expect = {"message": "and the loss rose from 91.4 to"}
+    return {"model": model, "optimizer": optimizer, "loop": lambda m, o: _train(m, o, 12, 100.0), "expect": expect}

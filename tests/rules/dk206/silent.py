@@ -137,7 +137,7 @@ def gan():
     optimizers = [torch.optim.Adam(part.parameters(), lr=2e-3) for part in model.values()]
 
     def loop(model, optimizers):
-        for _ in range(40):
+        for _ in range(100):
             for index, sign in ((1, 1.0), (0, -1.0)):
                 fake = model["generator"](torch.randn(16, 8))
                 score = model["discriminator"](fake).mean() - model["discriminator"](torch.randn(16, 8) + 1).mean()
@@ -153,3 +153,43 @@ def one_token_attention():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     model = nn.Sequential(nn.Unflatten(1, (1, 8)), layer, nn.Flatten(), nn.Linear(8, 4))
     return _program(model, torch.optim.SGD(model.parameters(), lr=1e-2))
+
+
+def large_updates_at_first_while_the_loss_falls():
+    """Adam at 0.01 replaces a third of these small weights in a step, and learns."""
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4))
+
+    def loop(model, optimizer):
+        state, action = torch.randn(64, 256), torch.randn(64, 4)
+        for _ in range(30):
+            optimizer.zero_grad()
+            (model(state) - action).square().mean().backward()
+            optimizer.step()
+
+    return {"model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=1e-2), "loop": loop}
+
+
+def sgd_that_is_slow_and_steady():
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 5))
+
+    def loop(model, optimizer):
+        for _ in range(40):
+            optimizer.zero_grad()
+            state = torch.randn(32, 16)
+            nn.functional.cross_entropy(model(state), state[:, :5].argmax(1)).backward()
+            optimizer.step()
+
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), "loop": loop}
+
+
+def twenty_steps_only():
+    model = nn.Linear(8, 8)
+
+    def loop(model, optimizer):
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+
+    expect = {"not_examined": "20 of 25 steps"}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop, "expect": expect}

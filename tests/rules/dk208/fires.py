@@ -111,3 +111,21 @@ def a_scaler_that_grows_too_often():
         "loop": loop,
         "expect": {"severity": "warning", "message": "GradScaler skipped"},
     }
+
+
+def a_scaler_that_skips_every_step_of_a_short_run():
+    model = _policy()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+    def loop(model, optimizer):
+        scaler = torch.amp.GradScaler("cpu")
+        for _ in range(12):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = (model(torch.randn(16, 8)).float() * torch.tensor(float("inf"))).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    expect = {"severity": "error", "message": "skipped 12 of 12 steps"}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}

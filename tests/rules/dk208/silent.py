@@ -146,3 +146,21 @@ def validation_in_float32_between_the_steps():
                     model(torch.randn(64, 8))
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def a_scaler_that_takes_the_last_of_twelve_steps():
+    model = _policy()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def loop(model, optimizer):
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**26)
+        for _ in range(14):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = (model(torch.randn(16, 8)).float() - 1).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    expect = {"not_examined": "14 of 32 calls of `scaler.step()`"}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}

@@ -125,7 +125,8 @@ def steps_without_a_backward():
         for _ in range(6):
             optimizer.step()
 
-    return {"model": model, "optimizer": optimizer, "loop": loop}
+    expect = {"not_examined": "0 of 3 steps"}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
 
 
 def forgotten_twice_only():

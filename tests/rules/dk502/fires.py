@@ -83,3 +83,35 @@ def reset_before_the_step():
             optimizer.step()
 
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "no gradient to use"}}
+
+
+def second_optimizer_reset_in_each_step_of_a_short_run():
+    """Its gradients arrive and are reset in each of the ten steps, and it never steps."""
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    first = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    second = torch.optim.AdamW(model[2].parameters())
+
+    def loop(model, optimizers):
+        for _ in range(10):
+            first.zero_grad()
+            second.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            first.step()
+
+    expect = {"message": "AdamW (optimizer 1) never stepped in 8 calls", "severity": "warning"}
+    return {"model": model, "optimizer": [first, second], "loop": loop, "expect": expect}
+
+
+def discriminator_that_gets_no_gradient_and_is_only_reset():
+    """Nothing reaches it, so only the end of the run can tell."""
+    model = nn.ModuleDict({"generator": nn.Linear(3, 2), "discriminator": nn.Linear(2, 1)})
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model.values()]
+
+    def loop(model, optimizers):
+        for _ in range(10):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            model["generator"](torch.randn(4, 3)).square().mean().backward()
+            optimizers[0].step()
+
+    return {"model": model, "optimizer": optimizers, "loop": loop, "expect": {"message": "SGD (optimizer 1) never"}}

@@ -13,7 +13,7 @@ def plain():
     model, optimizer = _policy()
 
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             optimizer.zero_grad()
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
@@ -38,7 +38,7 @@ def reset_right_after_the_step():
     model, optimizer = _policy()
 
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -108,7 +108,7 @@ def evolution_strategy():
 
     @torch.no_grad()
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             for parameter in model.parameters():
                 parameter.grad = torch.randn_like(parameter)
             optimizer.step()
@@ -120,7 +120,7 @@ def functional_gradients():
     model, optimizer = _policy(torch.optim.SGD, lr=0.01)
 
     def loop(model, optimizer):
-        for _ in range(6):
+        for _ in range(8):
             loss = model(torch.randn(4, 3)).square().mean()
             for parameter, gradient in zip(
                 model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
@@ -177,3 +177,35 @@ def mixed_precision_that_skips():
             scaler.update()
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def generator_that_has_its_turn_after_the_run():
+    """Five steps of the critic for each of the generator, whose gradients are reset only at its own turn."""
+    model = nn.ModuleDict({"generator": nn.Linear(3, 2), "critic": nn.Linear(2, 1)})
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model.values()]
+
+    def loop(model, optimizers):
+        for _ in range(12):
+            optimizers[1].zero_grad()
+            model["critic"](model["generator"](torch.randn(4, 3))).square().mean().backward()
+            optimizers[1].step()
+
+    return {"model": model, "optimizer": optimizers, "loop": loop}
+
+
+def three_steps_only():
+    model = nn.Linear(3, 2)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "loop": loop,
+        "expect": {"not_examined": "3 of 8 calls of `backward()`"},
+    }

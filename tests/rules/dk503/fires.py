@@ -127,3 +127,52 @@ def loop_sets_the_rate_as_well():
 
     expect = {"message": "other code overwrote it", "severity": "warning"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def integer_division_keeps_the_rate_at_zero():
+    model, optimizer = _policy()
+    schedule = LambdaLR(optimizer, lambda step: step // 100)
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    expect = {"message": "was stepped 12 times and kept the learning rate at 0"}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def decay_for_each_epoch_stepped_for_each_batch():
+    model, optimizer = _policy()
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=8, gamma=0.1)
+
+    def loop(model, optimizer):
+        for _ in range(60):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "loop": loop,
+        "expect": {"message": "has lowered the learning rate"},
+    }
+
+
+def integer_division_holds_the_rate():
+    model, optimizer = _policy()
+    total = 100
+    schedule = LambdaLR(optimizer, lambda step: max(0, 1 - step // total))
+
+    def loop(model, optimizer):
+        for _ in range(20):
+            optimizer.zero_grad()
+            _backward(model)
+            optimizer.step()
+            schedule.step()  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "computes with integers only"}}

@@ -115,7 +115,7 @@ def fast_forward_to_resume():
     def loop(model, optimizer):
         for _ in range(5):
             schedule.step()
-        for _ in range(5):
+        for _ in range(8):
             _step(model, optimizer)
             schedule.step()
 
@@ -144,7 +144,7 @@ def skipped_by_the_scaler():
 
     @_though_torch_warns
     def loop(model, optimizer):
-        for _ in range(10):
+        for _ in range(12):
             optimizer.zero_grad()
             with torch.autocast("cpu", dtype=torch.float16):
                 loss = model(torch.randn(4, 3)).square().mean()
@@ -163,7 +163,7 @@ def gan_with_two_schedules():
     schedules = [CosineAnnealingLR(generator, 20), ConstantLR(critic, 0.5, 5)]
 
     def loop(model, optimizers):
-        for _ in range(6):
+        for _ in range(8):
             real, noise = torch.randn(4, 3), torch.randn(4, 2)
             critic.zero_grad()
             fake = model["generator"](noise)
@@ -187,3 +187,40 @@ def no_schedule_at_rate_zero():
             _step(model, optimizer)
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def first_group_that_stays_at_zero():
+    """The body is frozen by its rate for now, and the head trains."""
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    groups = [{"params": model[0].parameters(), "lr": 0.01}, {"params": model[2].parameters(), "lr": 0.01}]
+    optimizer = torch.optim.AdamW(groups)
+    schedule = LambdaLR(optimizer, [lambda step: 0.0, lambda step: min(1.0, step / 4)])
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def one_cycle_to_its_end():
+    model, optimizer = _policy()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=60, final_div_factor=1e6)
+
+    def loop(model, optimizer):
+        for _ in range(60):
+            _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def a_tenth_every_thirty_epochs():
+    return _each_step(lambda optimizer: LambdaLR(optimizer, lambda epoch: 0.1 ** (epoch // 30)), steps=20)
+
+
+def constant_on_purpose():
+    return _each_step(lambda optimizer: LambdaLR(optimizer, lambda _: 1), steps=20)

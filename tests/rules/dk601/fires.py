@@ -83,3 +83,18 @@ def only_every_other_loss():
                 kept.append(loss)  # DK601
 
     return _program(loop, message="`kept`, a list, keeps them")
+
+
+def predictions_kept_for_a_plot():
+    """The losses are numbers, and the outputs keep the graphs."""
+
+    def loop(model, optimizer):
+        predictions = []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            action = model(torch.randn(4, 3))
+            F.mse_loss(action, torch.randn(4, 2)).backward()
+            optimizer.step()
+            predictions.append(action)  # DK601
+
+    return _program(loop, message="past outputs of the model are still alive, more after every step: `predictions`")

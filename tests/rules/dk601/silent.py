@@ -123,3 +123,25 @@ def kept_for_a_window_and_then_let_go():
                 window.clear()
 
     return _program(loop)
+
+
+def predictions_kept_without_their_graphs():
+    def loop(model, optimizer):
+        predictions, last = [], None
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            last = model(torch.randn(4, 3))
+            F.mse_loss(last, torch.randn(4, 3)).backward()
+            optimizer.step()
+            predictions.append(last.detach())
+        assert last.grad_fn is not None
+
+    return _program(loop)
+
+
+def five_steps_only():
+    def loop(model, optimizer):
+        for _ in range(5):
+            _step(model, optimizer)
+
+    return _program(loop) | {"expect": {"not_examined": "5 of 6 steps"}}

@@ -41,3 +41,13 @@ def hidden_states_collected_by_a_hook():
             _step(model, optimizer, torch.randn(256, 32))
 
     return _program(loop)
+
+
+def features_of_every_step_kept_in_a_run_of_twelve():
+    kept = []
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            kept.append(_step(model, optimizer, torch.randn(65536, 32)).detach())  # 512 KiB
+
+    return _program(loop, message="grew in each of the last 8 steps by about 512")

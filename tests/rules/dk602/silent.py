@@ -69,3 +69,11 @@ def moving_average_of_the_weights():
             average.update_parameters(model)
 
     return _program(loop)
+
+
+def twelve_steps_that_keep_nothing():
+    def loop(model, optimizer):
+        for _ in range(12):
+            _step(model, optimizer, torch.randn(65536, 32))
+
+    return _program(loop)
