@@ -80,16 +80,16 @@ class OptimizerCoverage:
 def judge(seen: OptimizerCoverage, events: OptimizerEvents | None, context: Context) -> Iterator[Finding]:
     lost = [parameter for parameter in seen.forgotten if parameter.received_gradient]
     idle = [parameter for parameter in seen.forgotten if not parameter.received_gradient]
+    all_known = context.declare.all_optimizers and not (events and events.foreign_steps)
     if lost:
-        all_known = context.declare.all_optimizers and not (events and events.foreign_steps)
         yield _finding(lost, seen, context, None if all_known else Severity.INFO)
     if seen.outside:
-        yield _outside(seen, context)
+        yield _outside(seen, context, None if all_known else Severity.INFO)
     if idle:
         yield _finding(idle, seen, context, Severity.INFO)
 
 
-def _outside(seen: OptimizerCoverage, context: Context) -> Finding:
+def _outside(seen: OptimizerCoverage, context: Context, severity: Severity | None) -> Finding:
     paths = [parameter.path for parameter in seen.outside]
     count = len(paths)
     return context.finding(
@@ -104,7 +104,7 @@ def _outside(seen: OptimizerCoverage, context: Context) -> Finding:
         },
         fix="Register it: `nn.Parameter` as an attribute of a module, `nn.ModuleList`, `nn.ModuleDict` or "
         "`nn.ParameterList`. Or pass it to the optimizer.",
-        severity=None if context.declare.all_optimizers else Severity.INFO,
+        severity=severity,
     )
 
 
