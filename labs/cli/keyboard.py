@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import select
-import signal
 import sys
 import termios
 import threading
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 def on_key(pressed: Callable[[str], object]) -> Iterator[bool]:
     """Inside the block, call `pressed` with each key, from another thread; yields False where there is no keyboard.
 
-    The terminal's settings are restored at the end, and set again when a stopped process continues.
+    The terminal's settings are restored at the end.
     """
     terminal = _terminal()
     if terminal is None:
@@ -27,13 +26,11 @@ def on_key(pressed: Callable[[str], object]) -> Iterator[bool]:
     before = termios.tcgetattr(terminal)
     reading, writing = os.pipe()
     keys = threading.Thread(target=_read, args=(terminal, reading, pressed), daemon=True)
-    continued = signal.signal(signal.SIGCONT, lambda _number, _frame: _one_key_at_a_time(terminal))
     try:
         _one_key_at_a_time(terminal)
         keys.start()
         yield True
     finally:
-        signal.signal(signal.SIGCONT, continued)
         os.close(writing)
         keys.join()
         os.close(reading)
@@ -42,6 +39,9 @@ def on_key(pressed: Callable[[str], object]) -> Iterator[bool]:
                 termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
+_LOOK_AGAIN_S = 0.5
+_LOCAL_MODES = 3
+"""The index in what tcgetattr returns."""
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")
 """What an arrow or a function key sends."""
 
@@ -64,16 +64,21 @@ def _is_ours(terminal: int) -> bool:
 
 
 def _one_key_at_a_time(terminal: int) -> None:
-    if _is_ours(terminal):
-        with contextlib.suppress(termios.error):
+    """Set it, if it is not: a shell restores its own settings when this process is stopped (Ctrl-Z)."""
+    with contextlib.suppress(termios.error):
+        if _is_ours(terminal) and termios.tcgetattr(terminal)[_LOCAL_MODES] & termios.ICANON:
             tty.setcbreak(terminal, termios.TCSANOW)
 
 
 def _read(terminal: int, stop: int, pressed: Callable[[str], object]) -> None:
     while True:
-        ready, _, _ = select.select([terminal, stop], [], [])
+        watched = [stop, terminal] if _is_ours(terminal) else [stop]  # reading in the background would stop us
+        ready, _, _ = select.select(watched, [], [], _LOOK_AGAIN_S)
         if stop in ready:
             return
+        _one_key_at_a_time(terminal)
+        if not ready:
+            continue
         try:
             typed = os.read(terminal, 64)
         except OSError:

@@ -8,7 +8,6 @@ import pty
 import re
 import select
 import shutil
-import signal
 import sys
 import termios
 import time
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from child_processes import HANG_S, started
@@ -39,8 +39,9 @@ KEYS = "h hint · l list · r run · n next lab · q quit"
 class Terminal:
     """`lab watch 03` in a terminal of its own."""
 
-    def __init__(self, primary: int, process: Any) -> None:
+    def __init__(self, primary: int, process: Any, before: list[Any]) -> None:
         self._primary = primary
+        self._before = before
         self.process = process
         self.shown = ""
 
@@ -56,6 +57,10 @@ class Terminal:
 
     def press(self, key: str) -> None:
         os.write(self._primary, key.encode())
+
+    def read_lines(self) -> None:
+        """Give the terminal the settings that it had at first: what is typed is read at Enter."""
+        termios.tcsetattr(self._primary, termios.TCSANOW, self._before)
 
     def ended(self) -> int:
         """The exit code; what is still shown is read, or the process could not end."""
@@ -75,7 +80,7 @@ def watching(folder: Path) -> Iterator[Terminal]:
     streams = {"stdin": secondary, "stdout": secondary, "stderr": secondary}
     try:
         with started(command, cwd=folder, env=environment, **streams) as process:
-            yield Terminal(primary, process)
+            yield Terminal(primary, process, before)
         assert termios.tcgetattr(secondary) == before, "the terminal is not as it was"
     finally:
         os.close(secondary)
@@ -169,7 +174,11 @@ def test_ctrl_c_ends_it_and_restores_the_terminal(started_lab: Path, in_workspac
 def test_a_stopped_and_continued_process_reads_single_keys_again(started_lab: Path, in_workspace: Workspace) -> None:
     with watching(in_workspace.root) as terminal:
         terminal.until(KEYS)
-        os.kill(terminal.process.pid, signal.SIGSTOP)
-        os.kill(terminal.process.pid, signal.SIGCONT)
+        process = psutil.Process(terminal.process.pid)
+        process.suspend()
+        while process.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        terminal.read_lines()  # as a shell does when a job stops
+        process.resume()
         terminal.press("q")
         assert terminal.ended() == 0
