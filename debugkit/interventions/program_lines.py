@@ -61,11 +61,16 @@ def _files(setup: TrainingSetup) -> Iterator[str]:
             yield line.file
 
 
-@functools.lru_cache(maxsize=64)
 def _calls(file: str) -> dict[str, list[int]]:
     """The lines of all calls in a file, by the last name of what is called."""
+    path = Path(file).resolve()
+    return _calls_in(path, path.stat().st_mtime_ns) if path.is_file() else {}
+
+
+@functools.lru_cache(maxsize=64)
+def _calls_in(path: Path, _changed: int) -> dict[str, list[int]]:
     try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return {}
     found: dict[str, list[int]] = {}

@@ -40,7 +40,7 @@ def positions_to_go_to_in_a_data_set():
         def __len__(self):
             return len(self.goal)
 
-        def __getitem__(self, index):
+        def __getitem__(self, index):  # DK403
             return {
                 "observation.state": self.state[index],
                 "action": self.goal[index],
