@@ -27,6 +27,10 @@ INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
 _REQUESTED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
 _NOT_WRITTEN = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*(?:lessons/\w+/\d\d_\w+|debugkit/rules/dk\d{3}_\w+)\.md)\)")
 _TERMINAL = re.compile(r'<div class="[^"]*\bterminal\b.*?</div>', re.DOTALL)
+_SITEMAP = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n'
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>{address}</loc></url></urlset>\n'
+)
 _MARK = re.compile("[✓✗]")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 
@@ -96,6 +100,15 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
         html = _lessons.folded(html)
     html = _elements.finished(html)
     return _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
+
+
+def on_post_build(config: Any) -> None:
+    """Write each other language's list of pages, which the theme's language switch reads."""
+    for language in config["extra"]["alternate"]:
+        listed = Path(config["site_dir"]) / language["link"] / "sitemap.xml"
+        if not listed.exists():
+            address = f"{config['site_url']}{language['link']}"
+            listed.write_text(_SITEMAP.format(address=address), encoding="utf-8")
 
 
 def _coloured(mark: re.Match[str]) -> str:

@@ -247,3 +247,12 @@ def test_the_two_programs_of_a_rule_are_chosen_with_the_keyboard(page: Any) -> N
     page.locator(".tabbed-set > input").first.focus()
     page.keyboard.press("ArrowRight")
     assert page.get_by_text("right.py", exact=True).is_visible()
+
+
+@pytest.mark.parametrize("path", ["", "debugkit/rules/dk305_batch_leak/"])
+def test_the_language_switch_leads_to_the_other_language(page: Any, path: str) -> None:
+    page.goto(path)
+    page.locator(".md-select button").hover()
+    page.locator(".md-select__link[hreflang=ko]").click()
+    page.wait_for_url(re.compile(r"/ko/"))
+    assert "VLA" in page.locator("h1").inner_text()
