@@ -199,7 +199,7 @@ def test_offline_error_is_honest(submission: Submission, seed: int) -> None:
     expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
-FUTURE, READ = "test_future_moves_nothing", "test_position_and_motion"
+READ = "test_position_and_motion"
 OTHER = "something else"
 CORRECT = "the present position, and the motion from before to present"
 
