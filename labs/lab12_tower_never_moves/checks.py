@@ -209,9 +209,8 @@ CORRECT, OTHER = "standardised patches", "something else"
 def recognise_leaf(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[GRADIENT]
     of_base = {name.partition(".")[0] for name in seen["norms"]} == set(PARTS)
-    return (
-        seen["reaches_projector"] and seen["at_tower"] is None and of_base and read_by_projector(evidence) == {CORRECT}
-    )
+    is_leaf = seen["at_projector"] is not None and seen["at_tower"] is None
+    return is_leaf and of_base and read_by_projector(evidence) == {CORRECT}
 
 
 @wrong_fix(

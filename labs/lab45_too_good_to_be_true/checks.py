@@ -174,7 +174,7 @@ def test_built_from_the_seed(submission: Submission, rng: Rng) -> None:
     expect(again, "the windows of the same seed").equals(seen["state"])
     other = submission.observe("recorded", count=count, seed=(seed + 1) % 1_000_000)["state"]
     difference = ((other[:, PRESENT] - other[:, BEFORE]) - (again[:, PRESENT] - again[:, BEFORE]))[:, :2]
-    expect(difference.abs().max(), "how far the pushes of another seed differ, in metres,").above(PUSHED / 2)
+    expect(difference.abs().mean(), "how far the pushes of another seed differ, in metres,").above(PUSHED / 4)
 
 
 @check(
@@ -199,7 +199,7 @@ def test_offline_error_is_honest(submission: Submission, seed: int) -> None:
     expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
 
 
-FUTURE, READ = "test_future_moves_nothing", "test_position_and_motion"
+READ = "test_position_and_motion"
 OTHER = "something else"
 CORRECT = "the present position, and the motion from before to present"
 
