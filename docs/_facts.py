@@ -83,5 +83,5 @@ def shortened(text: str) -> str:
     """The sentences of `text` that fit, or as many words of the first."""
     if len(text) <= LONGEST:
         return text
-    sentences = re.match(rf"(.{{40,{LONGEST - 1}}}[.?!])(?=\s)", text)
+    sentences = re.match(rf"(.{{30,{LONGEST - 1}}}[.?!])(?=\s)", text)
     return sentences[1] if sentences else text[: LONGEST - 1].rpartition(" ")[0] + "…"

@@ -2,7 +2,7 @@
 
 mkdocs calls these functions (`hooks:` in mkdocs.yml). A page requests a list with a comment on a separate line:
 `<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- checklists: shapes -->`, `<!-- symptoms: silent -->`,
-`<!-- instruments -->`, `<!-- chapters -->`.
+`<!-- instruments -->`, `<!-- chapters -->`, `<!-- compare -->`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import _compare
+import _elements
 import _facts
 import _lessons
 import _tables
@@ -69,6 +71,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         markdown = _with_card(markdown, lesson.group(1), path)
     markdown = markdown.replace("<!-- instruments -->", _instruments())
     markdown = markdown.replace("<!-- chapters -->", _tables.chapter_list())
+    markdown = markdown.replace("<!-- compare -->", _compare.table())
     markdown = _REQUESTED.sub(lambda found: _table(found.group(1), found.group(2), path), markdown)
     folder = Path(page.file.abs_src_path).parent
     return _NOT_WRITTEN.sub(
@@ -83,14 +86,15 @@ def _description(markdown: str, path: str) -> str:
     found = symptoms.get(lesson.group(1), "") if lesson else _facts.first_paragraph(markdown)
     if not found:
         raise PluginError(f"{path} has no paragraph to describe it: give it a `description:` in its front matter.")
-    return _facts.shortened(found)
+    return _facts.shortened(_facts.plain(found))
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Fold what tells a lesson's answer; colour the marks of a terminal's picture."""
+    """Fold what tells a lesson's answer; let tables and pictures scroll; colour a terminal's marks."""
     if _LESSON.fullmatch(page.file.src_uri):
         _lessons.without_parts(page.toc)
         html = _lessons.folded(html)
+    html = _elements.finished(html)
     return _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
 
 

@@ -1,6 +1,7 @@
 """A rule's page: its docstring, and what a stranger needs beside it: an example, how to run it alone, related rules.
 
-The examples are in `rule_examples/dkNNN`: a wrong and a right program, and what the wrong one prints.
+The examples are in `rule_examples/dkNNN`: a wrong and a right program, and what the wrong one prints, which
+`_rule_examples.py` writes.
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ def rule_page(rule: Rule) -> str:
 
 def _example(rule: Rule) -> list[str]:
     folder = EXAMPLES / rule.code.lower()
+    missing = [name for name in ("wrong.py", "right.py", "finding.txt") if not (folder / name).exists()]
+    if missing:
+        raise SystemExit(
+            f"{rule.code} has no docs/rule_examples/{folder.name}/{missing[0]}: write wrong.py and right.py, "
+            f"then run `python docs/_rule_examples.py {rule.code}`."
+        )
     wrong, right = (folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in ("wrong", "right"))
     changed = _changed_lines(wrong, right)
     lines = []
@@ -142,7 +149,7 @@ def related_rules(rule: Rule) -> list[Rule]:
         [other for other in others if any(other.code in sign.rules for sign in signs)],
     )
     found = dict.fromkeys(other for group in groups for other in group)
-    return list(found)[:RELATED]
+    return list(found)[:RELATED] or [other for other in others if other.family == rule.family][:RELATED]
 
 
 def _folder(rule: Rule) -> str:

@@ -96,6 +96,24 @@ def test_a_command_of_the_guide_runs_as_printed(run: Run, monkeypatch: pytest.Mo
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
+def test_the_terminal_on_the_home_page_is_what_lab_grade_prints(run: Run, tmp_path: Path) -> None:
+    [(command, picture)] = re.findall(
+        r'^```{ \.text \.terminal title="([^"]+)" }\n(.*?)^```',
+        (ROOT / "docs/index.md").read_text("utf-8"),
+        re.S | re.M,
+    )
+    folder = str(tmp_path / "workspace")
+    workspace = ["--workspace", folder]
+    assert run(shlex.join(["lab", "init", folder]))[0] == 0
+    assert run(shlex.join([*command.replace("grade", "start").split(), *workspace]))[0] == 0
+    code, out, err = run(shlex.join([*command.split(), "--seed", "1608023729", *workspace]))
+    assert code == 1, out + err
+    grade = " ".join(out.split())
+    missing = [line for line in picture.splitlines() if " ".join(line.split()) not in grade]
+    assert not missing, f"{missing[0]!r} is not in:\n{out}"
+
+
 @pytest.fixture
 def empty_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of labs that holds none; it is the current folder's."""

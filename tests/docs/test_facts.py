@@ -19,10 +19,8 @@ ADDRESS = re.compile(r"https://github\.com/vla-debug-lab/[\w-]+")
 
 def test_the_repositorys_address_is_the_same_everywhere() -> None:
     address = FACTS.urls()["Repository"]
-    named = {}
     for name in ["README.md", "SECURITY.md", "CITATION.cff", "pyproject.toml", ".github/ISSUE_TEMPLATE/config.yml"]:
-        named[name] = set(ADDRESS.findall((ROOT / name).read_text(encoding="utf-8")))
-    assert named == {name: {address} for name in named}
+        assert set(ADDRESS.findall((ROOT / name).read_text(encoding="utf-8"))) == {address}, name
     home = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["url"]
     assert FACTS.urls()["Homepage"] == home
     assert all(url.startswith((address, home)) for url in FACTS.urls().values())
@@ -56,15 +54,9 @@ def test_a_fact_is_put_into_text_and_an_unknown_one_is_refused() -> None:
     ("markdown", "paragraph"),
     [
         ("# Title\n\n```text\nfenced\n\nstill fenced\n```\n\nThe [first](a.md) `one`.\n\nSecond.", "The first one."),
-        (
-            "# Title\n\n| a | b |\n|---|---|\n\n- item\n\n!!! note\n    inside\n\n**Bold** prose\nin two lines.",
-            "Bold prose in two lines.",
-        ),
+        ("# T\n\n| a | b |\n|---|---|\n\n- item\n\n!!! note\n    inside\n\n**Bold** prose\nhere.", "Bold prose here."),
         ("# Title", ""),
-        (
-            f"A sentence that is long enough stands alone. {'word ' * 60}",
-            "A sentence that is long enough stands alone.",
-        ),
+        (f"A sentence that can be a description. {'word ' * 60}", "A sentence that can be a description."),
     ],
 )
 def test_a_description_is_the_first_paragraph_of_prose(markdown: str, paragraph: str) -> None:

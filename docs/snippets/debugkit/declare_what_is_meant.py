@@ -1,5 +1,3 @@
-"""A normaliser under a name that no tool would look for, declared."""
-
 import torch
 from torch import nn
 
@@ -24,13 +22,6 @@ def loss_fn(model, batch):
     return (model(batch["state"]) - to_model_units(batch["action"])).pow(2).mean()
 
 
-# --8<-- [start:declare]
-report = debugkit.check(
-    model,
-    batch,
-    loss_fn,
-    declare=debugkit.Declare(normaliser=(to_model_units, to_robot_units)),
-)
-# --8<-- [end:declare]
-
-assert "DK401" in report.by_code
+declare = debugkit.Declare(normaliser=(to_model_units, to_robot_units))
+report = debugkit.check(model, batch, loss_fn, declare=declare)
+print(report.by_code["DK401"][0].message)
