@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labs.reference_training import with_dropout
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
 
@@ -62,15 +61,17 @@ def scaler(learner: Any) -> dict[str, Any]:
 
 
 def trained_on(learner: Any, stream: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
-    """`train` on each batch with dropout: the losses returned and passed to `on_step`, and the mode afterwards."""
-    policy = with_dropout(Policy.from_base(seed=seed)).eval()
+    """`train` on each batch: the losses returned and passed to `on_step`, and the mode in each step and afterwards."""
+    policy = Policy.from_base(seed=seed).eval()
     seen: list[tuple[int, float]] = []
-    torch.manual_seed(seed)
+    modes: list[bool] = []
+    policy.projector.register_forward_hook(lambda module, *_: modes.append(module.training))
     steps = learner.policy.train(policy, iter(stream), on_step=lambda index, step: seen.append((index, step.loss)))
     return {
         "losses": [float(step.loss) for step in steps],
         "on_step": [float(loss) for _, loss in seen],
         "indices": [index for index, _ in seen],
+        "modes": modes,
         "training": policy.training,
     }
 

@@ -235,8 +235,10 @@ def recognise_nan_to_num(evidence: Mapping[str, Any]) -> bool:
     says="The gradient is finite everywhere, but this is a different loss: near the target its gradient almost vanishes. Use an epsilon far below the relevant distances.",
 )
 def recognise_large_eps(evidence: Mapping[str, Any]) -> bool:
-    added = [loss**2 - length**2 for loss, length in zip(losses_of_moves(evidence), LENGTHS, strict=True)]
-    return ORIGIN not in evidence and added[0] > 1e-7 and abs(added[1] / added[0] - 1) < 0.05
+    losses = losses_of_moves(evidence)
+    added = [loss**2 - length**2 for loss, length in zip(losses, LENGTHS, strict=True)]
+    under_the_root = min(losses) > 0 and 1e-7 < added[0] < 0.1 and abs(added[1] / added[0] - 1) < 0.05
+    return under_the_root and ORIGIN not in evidence
 
 
 @wrong_fix(
