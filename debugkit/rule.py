@@ -71,11 +71,22 @@ class Rule:
         return "data" if any("dataloader" in one.requires for one in self._measurements) else "F"
 
     @property
+    def cost_in_words(self) -> str:
+        """The cost for a reader, with its short form: ``3 forward passes of the batch (`3F`)``."""
+        if self.modes == ("watch",) and not self.passes:
+            return (
+                "Observed in the running loop (`2P`: on two processes or more)" if self.cost == "2P" else "Free (`F`)"
+            )
+        if self.passes:
+            return f"{self.passes:g} forward pass{'es' * (self.passes != 1)} of the batch (`{self.cost}`)"
+        return "No forward pass; batches of the loader are read (`data`)" if self.cost == "data" else "Free (`F`)"
+
+    @property
     def page(self) -> str:
         """The rule's page in Markdown: its docstring and the cost of its measurements."""
         before, lesson, after = self.docstring.partition("## Lesson")
         text, _, remark = before.partition("## Cost\n")
-        cost = " ".join(part for part in (_cost_in_words(self), remark.strip()) if part)
+        cost = " ".join(part for part in (f"{self.cost_in_words}.", remark.strip()) if part)
         return f"{text.rstrip()}\n\n## Cost\n{cost}\n\n{lesson}{after}"
 
     @property
@@ -190,14 +201,6 @@ def rule(
         return judge
 
     return register
-
-
-def _cost_in_words(of: Rule) -> str:
-    if of.modes == ("watch",) and not of.passes:
-        return "Observed in the running loop (`2P`: on two processes or more)." if of.cost == "2P" else "Free (`F`)."
-    if of.passes:
-        return f"{of.passes:g} forward pass{'es' * (of.passes != 1)} of the batch (`{of.cost}`)."
-    return "No forward pass; batches of the loader are read (`data`)." if of.cost == "data" else "Free (`F`)."
 
 
 @functools.cache

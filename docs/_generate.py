@@ -21,22 +21,21 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _errors
+import _rule_pages
 import _tables
 
-from debugkit.rule import Rule, all_rules
+from debugkit.rule import all_rules
 from labs.authoring.mutation.page import mutation_page
 from labs.grading.catalog import all_labs
 
 RULES = "debugkit/rules"
 REFERENCE = "reference"
-_COSTS = {"F": "free", "data": "reads the dataloader", "0 hw": "needs no hardware"}
-_COST_UNITS = {"F": "forward pass", "S": "training step", "P": "process"}
 
 
 def pages() -> dict[str, str]:
     """Every generated page's text, by its path below `docs/`."""
     made = {f"{RULES}/index.md": rules_index()}
-    made |= {_tables.rule_page(rule): rule_page(rule) for rule in all_rules()}
+    made |= {_tables.rule_page(rule): _rule_pages.rule_page(rule) for rule in all_rules()}
     made[f"{REFERENCE}/mutants.md"] = mutation_page(all_labs())
     made["errors.md"] = _errors.page(all_labs(), all_rules())
     made |= {f"{REFERENCE}/{name}.md": command_page(name, app) for name, app in _command_lines().items()}
@@ -64,40 +63,6 @@ def rules_index() -> str:
             ]
             lines += [_tables.rules_list(rules, "../../"), ""]
     return "\n".join(lines)
-
-
-def rule_page(rule: Rule) -> str:
-    """A rule's docstring as its page, its facts in a table under the first line."""
-    summary, _, body = rule.page.partition("\n")
-    modes = ", ".join(f"`{mode}`" for mode in rule.modes)
-    return "\n".join(
-        [
-            f"# {rule.code} {rule.name}",
-            "",
-            summary,
-            "",
-            "| Severity | Certainty | Cost | Runs in |",
-            "|---|---|---|---|",
-            f"| {rule.severity} | {rule.certainty} | {cost_in_words(rule.cost)} | {modes} |",
-            "",
-            body.strip(),
-            "",
-            f'<p class="source">From <code>{rule.module.replace(".", "/")}.py</code></p>',
-            "",
-        ]
-    )
-
-
-def cost_in_words(cost: str) -> str:
-    """`2F` is two forward passes, `nS` several training steps, `F` is free."""
-    if cost in _COSTS:
-        return _COSTS[cost]
-    count, unit = cost[:-1].rstrip("+"), _COST_UNITS.get(cost.rstrip("+")[-1:], "")
-    if not unit:
-        return cost
-    number = {"1": "one", "2": "two", "3": "three", "n": "several"}.get(count, count)
-    plural = "" if count == "1" else "es" if unit.endswith("s") else "s"
-    return f"{number} {unit}{plural}"
 
 
 def command_page(name: str, app: typer.Typer) -> str:

@@ -2,7 +2,7 @@
 
 mkdocs calls these functions (`hooks:` in mkdocs.yml). A page requests a list with a comment on a separate line:
 `<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- checklists: shapes -->`, `<!-- symptoms: silent -->`,
-`<!-- instruments -->`.
+`<!-- instruments -->`, `<!-- chapters -->`, `<!-- compare -->`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import _compare
+import _elements
+import _facts
+import _lessons
 import _tables
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
@@ -22,11 +26,15 @@ from labs.grading.catalog import Lab, all_labs
 INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
 _REQUESTED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
 _NOT_WRITTEN = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*(?:lessons/\w+/\d\d_\w+|debugkit/rules/dk\d{3}_\w+)\.md)\)")
+_TERMINAL = re.compile(r'<div class="[^"]*\bterminal\b.*?</div>', re.DOTALL)
+_MARK = re.compile("[✓✗]")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 
 
 def on_config(config: Any) -> Any:
-    """Add to the navigation each chapter's lessons, each family's rules, and pages that mkdocs.yml does not name."""
+    """Name the repository; add to the navigation lessons, rules, and pages that mkdocs.yml does not name."""
+    config["repo_url"] = _facts.urls()["Repository"]
+    config["repo_name"] = "Repository"
     docs = Path(config["docs_dir"])
     named = str(config["nav"])
     for entry in config["nav"]:
@@ -52,16 +60,46 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put a lesson's facts under its failure, and tables where a page requests them."""
+    """Put a lesson's facts under its title, facts and tables where a page requests them, and a description."""
     path = page.file.src_uri
+    try:
+        markdown = _facts.with_facts(markdown)
+    except _facts.UnknownFactError as error:
+        raise PluginError(f"{path}: {error}") from None
+    page.meta["description"] = _facts.with_facts(page.meta.get("description") or _description(markdown, path))
     if lesson := _LESSON.fullmatch(path):
         markdown = _with_card(markdown, lesson.group(1), path)
     markdown = markdown.replace("<!-- instruments -->", _instruments())
+    markdown = markdown.replace("<!-- chapters -->", _tables.chapter_list())
+    markdown = markdown.replace("<!-- compare -->", _compare.table())
     markdown = _REQUESTED.sub(lambda found: _table(found.group(1), found.group(2), path), markdown)
     folder = Path(page.file.abs_src_path).parent
     return _NOT_WRITTEN.sub(
         lambda link: link.group(0) if (folder / link.group(2)).exists() else _promised(link.group(1)), markdown
     )
+
+
+def _description(markdown: str, path: str) -> str:
+    """A lesson's is its symptom, another page's its first paragraph."""
+    lesson = _LESSON.fullmatch(path)
+    symptoms = {lab.id: lab.symptom for lab in all_labs()}
+    found = symptoms.get(lesson.group(1), "") if lesson else _facts.first_paragraph(markdown)
+    if not found:
+        raise PluginError(f"{path} has no paragraph to describe it: give it a `description:` in its front matter.")
+    return _facts.shortened(_facts.plain(found))
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Fold what tells a lesson's answer; let tables and pictures scroll; colour a terminal's marks."""
+    if _LESSON.fullmatch(page.file.src_uri):
+        _lessons.without_parts(page.toc)
+        html = _lessons.folded(html)
+    html = _elements.finished(html)
+    return _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
+
+
+def _coloured(mark: re.Match[str]) -> str:
+    return f'<span class="{"passed" if mark.group(0) == "✓" else "failed"}">{mark.group(0)}</span>'
 
 
 def _instruments() -> str:
@@ -117,9 +155,7 @@ def _with_card(markdown: str, number: str, path: str) -> str:
     lab: Lab = labs[number]
     if path != f"{lab.lesson}.md":
         raise PluginError(f"{path} should be {lab.lesson}.md: that is what lab.toml's chapter, id and slug say.")
-    card = _tables.lab_card(lab, all_rules(), {other.id: other.title for other in labs.values()})
-    before, heading, after = markdown.partition("\n## Predict")
-    return f"{before.rstrip()}\n\n{card}\n{heading}{after}"
+    return _lessons.with_card(markdown, lab, all_labs())
 
 
 def _table(kind: str, what: str, path: str) -> str:

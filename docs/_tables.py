@@ -60,14 +60,23 @@ class Checklist:
 
 def chapters() -> tuple[Chapter, ...]:
     """The ten chapters in the order of the taxonomy."""
-    return tuple(Chapter(name, **facts) for name, facts in tomllib.loads(_read("_chapters.toml")).items())
+    return tuple(Chapter(name, **facts) for name, facts in tomllib.loads(read("_chapters.toml")).items())
 
 
 def signs() -> tuple[Sign, ...]:
     """Every sign of the symptom index, in the order of the page."""
     return tuple(
         Sign(**{**entry, "labs": tuple(entry["labs"]), "rules": tuple(entry["rules"])})
-        for entry in tomllib.loads(_read("_symptoms.toml"))["sign"]
+        for entry in tomllib.loads(read("_symptoms.toml"))["sign"]
+    )
+
+
+def chapter_list() -> str:
+    """The chapters with their digits, for a page directly below `docs/`."""
+    return "\n".join(
+        f"- [{chapter.title}](lessons/{chapter.name}/index.md): {chapter.about} "
+        f'<span class="meta">labs {chapter.digit}x, rules DK{chapter.digit}xx</span>'
+        for chapter in chapters()
     )
 
 
@@ -123,7 +132,7 @@ def checklists() -> tuple[Checklist, ...]:
                 for item in entry["items"]
             ),
         )
-        for entry in tomllib.loads(_read("_checklists.toml"))["checklist"]
+        for entry in tomllib.loads(read("_checklists.toml"))["checklist"]
     )
 
 
@@ -143,31 +152,6 @@ def checklist_blocks(
             lead = f"{checklist.about}\n\n" if chapter is None else ""
             blocks.append(f"{heading} {checklist.title}\n\n{lead}" + "\n".join(items))
     return "\n\n".join(blocks)
-
-
-def lab_card(lab: Lab, rules: Iterable[Rule], titles: dict[str, str]) -> str:
-    """The facts under a lesson's failure, and the commands. `titles`: each lab's title by its id."""
-    codes = {rule.code: rule for rule in rules}
-    facts = [
-        f"<li>{stars(lab)}</li>",
-        f'<li class="{lab.loudness}">{"it raises" if lab.loudness == "loud" else "nothing raises"}</li>',
-        f"<li>{lab.minutes} minutes</li>",
-        f"<li>edit <code>{', '.join(lab.editable)}</code></li>",
-    ]
-    if lab.questions:
-        noun = "question" if len(lab.questions) == 1 else "questions"
-        facts.append(f"<li>{len(lab.questions)} {noun} in <code>answers.toml</code></li>")
-    if lab.prerequisites:
-        wanted = ", ".join(f"{number} {titles.get(number, '')}".strip() for number in lab.prerequisites)
-        facts.append(f"<li>after {wanted}</li>")
-    seen_by = ", ".join(rule_link(codes[code], "../../") for code in lab.rules if code in codes)
-    lines = [f'<ul class="facts">{"".join(facts)}</ul>', ""]
-    lines += ["```sh", f"lab start {lab.id}   # copies its files to workspace/", f"lab run {lab.id}     # see it fail"]
-    lines += [f"lab grade {lab.id}   # check your fix", "```", ""]
-    if seen_by:
-        # Folded: a rule's name tells the fault.
-        lines += ['??? rules "Which rule detects it (this names the fault)"', f"    {seen_by}", ""]
-    return "\n".join(lines)
 
 
 def stars(lab: Lab) -> str:
@@ -214,5 +198,6 @@ def rule_page(rule: Rule) -> str:
     return f"debugkit/rules/{rule.module.rpartition('.')[2]}.md"
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
+    """The text of a file below `docs/`."""
     return (DOCS / name).read_text(encoding="utf-8")

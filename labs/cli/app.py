@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from labs.cli import attempt_commands, demo_command, grade_command, observe_commands, overview_commands
+from labs.cli.class_commands import classroom
 from labs.cli.dev_commands import dev
 
 app = typer.Typer(
@@ -57,4 +58,5 @@ for _name, _command in {
 }.items():
     app.command(_name)(_command)
 
+app.add_typer(classroom)
 app.add_typer(dev)

@@ -13,7 +13,7 @@ from labs.vla.film import episode_gif
 from labs.vla.training import fit
 
 SEED, STEPS, BATCH_SIZE = 45, 150, 64
-EPISODE = 10_002
+EPISODE = 10_001  # its instruction is short: a long one reaches into the verdict beside it
 LARGEST_GIF = 400_000
 
 

@@ -88,6 +88,7 @@ def test_a_correct_file_that_tries_it_ends_in_one_verdict_and_leaves_nothing(
     _try(attack, target, server, private, solution, eventually, capsys)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_same_holds_without_namespaces(
     attack: Any,

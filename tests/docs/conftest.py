@@ -21,7 +21,12 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the built site. The build is strict: one warning of mkdocs fails every test of the site."""
+    """The folder of the built site. The build is strict: one warning of mkdocs fails every test of the site.
+
+    With `BUILT_SITE=folder`, the site that is there.
+    """
+    if there := os.environ.get("BUILT_SITE"):
+        return Path(there).resolve()
     folder = tmp_path_factory.mktemp("site")
     built = run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],

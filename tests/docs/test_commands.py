@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import shutil
+import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +23,34 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 FINDS = {"debugkit run train.py --steps 10": "DK501", "debugkit check build.py:build": "DK002"}
 
 Run = Callable[[str], tuple[int, str, str]]
+
+
+SHELL = re.compile(r"^( *)```(?:sh|bash)\b[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", CONTRIBUTING]
+SHELL_BLOCKS = [
+    pytest.param(textwrap.dedent(block), id=f"{page.relative_to(ROOT)}-{number}")
+    for page in PAGES
+    for number, (_, block) in enumerate(SHELL.findall(page.read_text(encoding="utf-8")))
+]
+
+
+@pytest.mark.parametrize("block", SHELL_BLOCKS)
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_block_can_be_pasted_as_printed(shell: str, block: str) -> None:
+    """zsh takes a comment that is typed for arguments, and an unquoted bracket for a pattern."""
+    if block.startswith("#!"):
+        return  # a script, which is saved and not typed
+    assert not re.search(r"(^|\s)#|…|\.\.\.(\s|$)", block), "a comment or an omission cannot be pasted"
+    for line in block.splitlines():
+        assert not any("[" in word for word in re.sub(r"'[^']*'|\"[^\"]*\"", "", line).split()), line
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    checked = subprocess.run([shell, "-n", "-c", block], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_shell_blocks_are_found() -> None:
+    assert len(SHELL_BLOCKS) > 20
 
 
 def commands(page: Path, under: str = "") -> list[str]:
@@ -63,6 +94,24 @@ def test_a_command_of_the_guide_runs_as_printed(run: Run, monkeypatch: pytest.Mo
     assert code == (1 if command in FINDS else 0), out + err
     assert FINDS.get(command, "") in out + err
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_the_terminal_on_the_home_page_is_what_lab_grade_prints(run: Run, tmp_path: Path) -> None:
+    [(command, picture)] = re.findall(
+        r'^```{ \.text \.terminal title="([^"]+)" }\n(.*?)^```',
+        (ROOT / "docs/index.md").read_text("utf-8"),
+        re.S | re.M,
+    )
+    folder = str(tmp_path / "workspace")
+    workspace = ["--workspace", folder]
+    assert run(shlex.join(["lab", "init", folder]))[0] == 0
+    assert run(shlex.join([*command.replace("grade", "start").split(), *workspace]))[0] == 0
+    code, out, err = run(shlex.join([*command.split(), "--seed", "1608023729", *workspace]))
+    assert code == 1, out + err
+    grade = " ".join(out.split())
+    missing = [line for line in picture.splitlines() if " ".join(line.split()) not in grade]
+    assert not missing, f"{missing[0]!r} is not in:\n{out}"
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ def generate(copied_docs: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
     monkeypatch.setattr(sys, "path", list(sys.path))
     loaded(copied_docs / "_tables.py", monkeypatch)
     loaded(copied_docs / "_errors.py", monkeypatch)
+    loaded(copied_docs / "_rule_pages.py", monkeypatch)
     module = loaded(copied_docs / "_generate.py", monkeypatch)
     return lambda *options: module.main(options)
 

@@ -97,18 +97,36 @@ def test_no_style_sheet_fetches_anything_from_another_server(site: Path) -> None
         assert not outside, f"{sheet.name} fetches {outside}"
 
 
-def test_no_page_uses_what_the_theme_would_load_from_elsewhere(root: Path, pages: dict[str, _Page]) -> None:
+def test_no_page_uses_what_the_theme_would_load_from_elsewhere(root: Path, site: Path, pages: dict[str, _Page]) -> None:
     # The theme's script would fetch mermaid, and a repository's stars, where a page or the settings use them.
     assert not [name for name, page in pages.items() if "mermaid" in page.classes]
+    for page in (site / "index.html", site / "lessons" / "index.html"):
+        assert 'data-md-component="source"' not in page.read_text(encoding="utf-8"), "it fetches a repository's stars"
     settings = (root / "mkdocs.yml").read_text(encoding="utf-8")
     assert not re.search(r"^(repo_url|extra_javascript):", settings, re.MULTILINE)
     assert re.search(r"^ +font: false\b", settings, re.MULTILINE)
 
 
+def test_every_page_has_a_title_and_a_description_of_its_own(site: Path, pages: dict[str, _Page]) -> None:
+    described: dict[str, str] = {}
+    for name in pages:
+        head = (site / name).read_text(encoding="utf-8").split("</head>", 1)[0]
+        found = dict(re.findall(r'<meta (?:name|property)="(description|og:\w+)" content="([^"]*)"', head))
+        assert found["og:title"], name
+        assert found["og:description"] == found["description"], name
+        assert found["og:url"].startswith("https://"), name
+        assert 30 <= len(found["description"]) <= 240, f"{name}: {found['description']!r}"
+        assert "{{" not in found["description"], name
+        assert found["description"] not in described, (
+            f"{name} and {described[found['description']]} have one description"
+        )
+        described[found["description"]] = name
+
+
 def test_underscore_files_and_snippets_are_not_published(site: Path) -> None:
     published = [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
     ours = [path for path in published if path != "assets/_mkdocstrings.css"]
-    assert not [path for path in ours if re.search(r"(^|/)_|^snippets/|\.(py|toml)$", path)]
+    assert not [path for path in ours if re.search(r"(^|/)_|^(snippets|rule_examples)/|\.(py|toml)$", path)]
 
 
 def test_every_page_can_be_reached_from_the_home_page(pages: dict[str, _Page]) -> None:

@@ -14,7 +14,7 @@ from child_processes import run
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "run"
-STEP = re.compile(r"^(\w+) +(check|test) +(.+)$", re.MULTILINE)
+STEP = re.compile(r"^(\w+) +(check|test|extended) +(.+)$", re.MULTILINE)
 STEPS = [match.groups() for match in STEP.finditer(SCRIPT.read_text(encoding="utf-8"))]
 
 

@@ -1,0 +1,15 @@
+import torch
+from torch import nn
+
+import debugkit
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+optimizer = torch.optim.AdamW(model.parameters())
+
+with debugkit.watch(model, optimizer, select="DK501") as run:
+    for _ in range(6):
+        optimizer.zero_grad()
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+print(run.report)

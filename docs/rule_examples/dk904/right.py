@@ -1,0 +1,6 @@
+from debugkit.integrations.hydra import check_config
+
+run = "/runs/outputs/2026-03-01/12-00-00"
+directories = {"checkpoints": f"{run}/checkpoints", "logs": f"{run}/logs"}
+report = check_config(directories=directories, run_dir=run, select="DK904")
+print(report)

@@ -1,0 +1,19 @@
+import torch
+from torch import nn
+
+import debugkit
+
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(model[1].parameters())  # the first layer was forgotten
+batch = {"state": torch.randn(16, 8), "gripper": torch.randn(16, 1)}
+
+
+def loss_fn(model, batch):
+    return (model(batch["state"]) - batch["gripper"]).pow(2).mean()
+
+
+debugkit.check(model, batch, loss_fn, optimizer).save_json("debugkit-baseline.json")  # once
+
+report = debugkit.check(model, batch, loss_fn, optimizer, baseline="debugkit-baseline.json")  # from then on
+report.raise_for_errors()  # only what is new
+print("new:", len(report.findings), "known:", len(report.known))

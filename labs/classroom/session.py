@@ -1,0 +1,113 @@
+"""One run over a class's submissions: what is new is graded, what is known is kept, and the pages are written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from labs.authoring.content_hash import content_of
+from labs.classroom.entries import entries_of
+from labs.classroom.grade_class import grade_all, work_for
+from labs.classroom.key import read_key
+from labs.classroom.results import Result, ResultsFile, document, read_results
+from labs.classroom.similarity import Pair, near_identical
+from labs.classroom.submissions import Submitted, submissions_of
+from labs.classroom.tables import as_csv, as_html
+from labs.grading.catalog import Lab
+from labs.grading.errors import UsageError
+from labs.learner.atomic_file import write_atomically
+
+RESULTS, KEY = "results.jsonl", "class.key"
+
+
+class ClassSession:
+    """The submissions in `folder`, graded for `labs`, with all results in `out`. Raises UsageError."""
+
+    def __init__(self, folder: Path, labs: Sequence[Lab], out: Path, key: Path | None = None) -> None:
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder. Give the folder that the course platform exported, unzipped.")
+        self.labs, self.out = labs, out
+        entries = [entry for entry in entries_of(folder) if not _is_inside(out, folder / entry.student)]
+        if not entries:
+            raise UsageError(f"{folder} has no submissions: it needs a folder or a zip file for each learner.")
+        out.mkdir(parents=True, exist_ok=True)
+        self._key = read_key(key or out / KEY)
+        self.submitted = [one for entry in entries for one in submissions_of(entry, labs)]
+        self._content = {lab.id: _content(lab) for lab in labs}
+        self.known = self._known()
+
+    @property
+    def left(self) -> list[Submitted]:
+        """What is not graded yet, or was submitted again, or belongs to a lab that changed."""
+        return [one for one in self.submitted if (one.student, one.lab.id) not in self.known]
+
+    def grade(self, jobs: int) -> Iterator[Result]:
+        """Grade what is left. Each result is on the disk before it is yielded: the next run resumes a killed one."""
+        work = [work_for(one, self._key, self._content[one.lab.id]) for one in self.left]
+        with ResultsFile(self.out / RESULTS) as file:
+            for result in grade_all(work, jobs):
+                signed = result.signed(self._key)
+                file.add(signed)
+                self.known[signed.student, signed.lab] = signed
+                yield signed
+
+    def write_pages(self) -> list[Path]:
+        """Write results.json, results.csv and index.html, and return their paths."""
+        results = [self.known[key] for key in sorted(self.known)]
+        pages = {
+            "results.json": json.dumps(document(results), indent=2, ensure_ascii=False) + "\n",
+            "results.csv": as_csv(results),
+            "index.html": as_html(results, self.labs, self._pairs()),
+        }
+        for name, text in pages.items():
+            write_atomically(self.out / name, text.encode())
+        return [self.out / name for name in pages]
+
+    def _known(self) -> dict[tuple[str, str], Result]:
+        """The earlier results that still hold: same files, same lab, and the key's signature."""
+        earlier = read_results(self.out / RESULTS)
+        held = {}
+        for one in self.submitted:
+            result = earlier.get((one.student, one.lab.id))
+            same = result is not None and (result.submission, result.content) == (one.digest, self._content[one.lab.id])
+            if result is not None and same and result.verdict != "error" and result.is_signed_by(self._key):
+                held[one.student, one.lab.id] = result
+        return held
+
+    def _pairs(self) -> dict[str, list[Pair]]:
+        found = {}
+        for lab in self.labs:
+            texts = {one.student: _text(one.files, lab) for one in self.submitted if one.lab == lab and one.files}
+            starter, solution = (_text(_files(folder, lab), lab) for folder in (lab.folder, lab.solution))
+            found[lab.id] = near_identical(texts, starter, solution)
+        return found
+
+
+def changed_results(out: Path, key: Path | None = None) -> tuple[int, list[Result]]:
+    """How many results `out` has, and those whose signature is not the key's. Raises UsageError."""
+    path, found = out / RESULTS, key or out / KEY
+    for needed in (path, found):
+        if not needed.is_file():
+            raise UsageError(f"{needed} is missing. Give the folder that `lab class grade` wrote its results to.")
+    results, secret = read_results(path), read_key(found)
+    return len(results), [one for _, one in sorted(results.items()) if not one.is_signed_by(secret)]
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return folder.is_dir() and path.absolute().is_relative_to(folder.absolute())
+
+
+def _content(lab: Lab) -> str:
+    """What decides a verdict: a change of debugkit alone grades nothing again."""
+    parts = content_of(lab)
+    return hashlib.sha256("\n".join([parts.lab, parts.library, parts.grader]).encode()).hexdigest()
+
+
+def _files(folder: Path, lab: Lab) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in lab.editable if (folder / name).is_file()}
+
+
+def _text(files: dict[str, bytes], lab: Lab) -> str:
+    return "\n".join(files[name].decode("utf-8", errors="replace") for name in lab.editable if name in files)

@@ -1,0 +1,150 @@
+"""`lab class`: the commands for instructors."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from labs.cli.console import OUTCOME_MARKS, err, out, path_markup
+from labs.cli.one_document import one_document
+from labs.cli.options import JsonOption
+from labs.grading.catalog import all_labs, find
+from labs.grading.submission_text import clean
+
+if TYPE_CHECKING:
+    from labs.classroom.results import Result
+
+classroom = typer.Typer(name="class", help="For instructors: grade, check, autograde, template.", no_args_is_help=True)
+
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help="The class's key. Default: OUT/class.key.", show_default=False),
+]
+
+
+@classroom.command()
+def grade(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The submissions, as the course platform exported them.")
+    ],
+    numbers: Annotated[
+        list[str] | None, typer.Argument(metavar="[NN]...", help="The labs. Default: all.", show_default=False)
+    ] = None,
+    to: Annotated[Path, typer.Option("--out", metavar="OUT", help="Where the results are.")] = Path("class-results"),
+    key: KeyOption = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many submissions to grade at once.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Grade the submissions of a class; what an earlier run graded is kept.
+
+    Exit code 0: every submission was graded. 2: usage error. 3: the grader failed on one; repeat the command.
+    """
+    from labs.classroom.results import document
+    from labs.classroom.session import ClassSession
+
+    labs = list(dict.fromkeys(find(number) for number in numbers)) if numbers else list(all_labs())
+    session = ClassSession(folder, labs, to, key)
+    with one_document(as_json) as emit:
+        known = len(session.known)
+        if known and not as_json:
+            out.print(f"\n  [quiet]{known} results of an earlier run still hold.[/]")
+        for result in session.grade(jobs):
+            if not as_json:
+                _show(result)
+        pages = session.write_pages()
+        emit(document(session.known[one] for one in sorted(session.known)))
+        if not as_json:
+            _show_total(list(session.known.values()), pages)
+    raise typer.Exit(3 if any(one.verdict == "error" for one in session.known.values()) else 0)
+
+
+@classroom.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `lab class grade` wrote.")] = Path(
+        "class-results"
+    ),
+    key: KeyOption = None,
+) -> None:
+    """Check the signature of each result. Exit code 1 if a result was changed, or was signed with another key."""
+    from labs.classroom.session import changed_results
+
+    count, changed = changed_results(folder, key)
+    for one in changed:
+        out.print(Text.assemble("  ", ("✗", "bad"), f" {clean(one.student)}, lab {clean(one.lab)}"), soft_wrap=True)
+    if changed:
+        err.print(f"lab: {len(changed)} of {count} results do not have this key's signature.")
+        raise typer.Exit(1)
+    out.print(f"\n  [good]✓[/] {count} results, each with the class's signature\n")
+
+
+@classroom.command()
+def autograde(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The files of one learner.")],
+    numbers: Annotated[list[str], typer.Argument(metavar="NN...", help="The labs.")],
+    gradescope: Annotated[
+        Path | None, typer.Option(metavar="F", help="Write a Gradescope results.json.", show_default=False)
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="F", help="Write a JUnit report.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", show_default=False, help="The seed.")] = None,
+) -> None:
+    """Grade one learner's files, as an autograder does.
+
+    Exit code 0: passed, 1: failed, 2: usage error, 3: the grader failed.
+    """
+    from labs import grading
+    from labs.classroom.one_learner import grade_folder
+    from labs.cli.show_grade import show_grade
+    from labs.learner.atomic_file import write_atomically
+
+    labs = list(dict.fromkeys(find(number) for number in numbers))
+    grades = []
+    for lab, done in grade_folder(folder, labs, seed):
+        show_grade(done, lab)
+        grades.append(done)
+    if junit is not None:
+        write_atomically(junit, grading.junit(grades).encode())
+    if gradescope is not None:
+        write_atomically(gradescope, json.dumps(grading.gradescope(grades), indent=2).encode())
+    raise typer.Exit(grading.exit_code(grades))
+
+
+@classroom.command()
+def template(
+    platform: Annotated[str, typer.Argument(metavar="NAME", help="gradescope, github, docker or devcontainer.")],
+    numbers: Annotated[list[str], typer.Argument(metavar="NN...", help="The labs that are graded.")],
+    to: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files are written.")] = Path(),
+) -> None:
+    """Write the files that a platform needs: an autograder, a workflow, a container."""
+    from labs.classroom.write_templates import write_templates
+
+    labs = list(dict.fromkeys(find(number) for number in numbers))
+    for path in write_templates(platform, labs, to):
+        out.print(f"  [quiet]written[/] {path_markup(path)}", soft_wrap=True)
+
+
+def _show(result: Result) -> None:
+    sign, style = OUTCOME_MARKS.get(result.verdict, ("–", "quiet"))
+    line = Text.assemble("  ", (sign, style), f" {clean(result.student)}  ", (f"lab {result.lab}", "quiet"), "  ")
+    line.append(result.wrong_fix or clean(result.reason).partition("\n")[0], "quiet")
+    line.truncate(max(40, out.width - 1), overflow="ellipsis")
+    line.rstrip()
+    out.print(line, soft_wrap=True)
+
+
+def _show_total(results: list[Result], pages: list[Path]) -> None:
+    counts = Counter(one.verdict for one in results)
+    told = ", ".join(
+        f"{counts[verdict]} {verdict}" for verdict in ("passed", "failed", "missing", "error") if counts[verdict]
+    )
+    learners = len({one.student for one in results})
+    out.print(f"\n  [strong]{learners} {'learner' if learners == 1 else 'learners'}[/]  {told}")
+    for page in pages:
+        out.print(f"  [quiet]written[/] {path_markup(page)}", soft_wrap=True)
+    if counts["error"]:
+        err.print("[warn]The grader failed on some submissions.[/] Run the same command again.")
+    out.print()

@@ -1,0 +1,75 @@
+"""Lessons as the site shows them: a card on top, answers folded, and nothing that is folded in the search."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from docs_modules import load
+from labs.grading.catalog import Lab, all_labs
+
+LESSONS = load("_lessons")
+DETAILS = re.compile(r"<details\b.*?</details>", re.DOTALL)
+
+of_each_lab = pytest.mark.parametrize("lab", all_labs(), ids=lambda lab: lab.id)
+
+
+def article(site: Path, lab: Lab) -> str:
+    html = (site / lab.lesson / "index.html").read_text(encoding="utf-8")
+    return re.search(r"<article.*?</article>", html, re.DOTALL).group(0)  # type: ignore[union-attr]
+
+
+@of_each_lab
+def test_nothing_open_names_the_fault(site: Path, lab: Lab) -> None:
+    shown = DETAILS.sub("", article(site, lab))
+    assert not [code for code in lab.rules if code in shown]
+    assert "lab diagnose" not in re.sub(r"<p>.*?</p>", "", shown, flags=re.DOTALL)
+    for anchor, (_, title) in LESSONS.FOLDED.items():
+        assert re.search(
+            rf'<h2 id="{anchor}".*?</h2>\s*<details[^>]*>\s*<summary>{re.escape(title)}', article(site, lab)
+        )
+
+
+@of_each_lab
+def test_the_table_of_contents_does_not_name_the_fault(site: Path, lab: Lab) -> None:
+    html = (site / lab.lesson / "index.html").read_text(encoding="utf-8")
+    [inside] = re.findall(r"<details[^>]*class=\"detector.*?</details>", html, re.DOTALL)
+    for anchor in re.findall(r'<h3[^>]* id="([\w-]+)"', inside):
+        assert html.count(f'href="#{anchor}"') == 1, "the heading links to itself, and nothing else does"
+
+
+def test_folded_text_is_not_in_the_search(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    texts = {entry["location"]: entry["text"] for entry in index["docs"]}
+    for lab in all_labs():
+        for anchor in ["diagnose", "fix", *LESSONS.FOLDED]:
+            assert not texts[f"{lab.lesson}/#{anchor}"].strip(), f"{lab.id} {anchor}"
+        assert texts[f"{lab.lesson}/#predict"].strip()
+    inside = [
+        location for location in texts if re.search(r"lessons/.*#(its-three-numbers|ways-to-a-smaller)", location)
+    ]
+    assert not inside
+
+
+@of_each_lab
+def test_the_card_says_what_lab_toml_says(site: Path, lab: Lab) -> None:
+    card = article(site, lab).split('<div class="card">', 1)[1].split("</ol>", 1)[0]
+    text = " ".join(re.sub(r"<[^>]+>", " ", card).split())
+    assert f"{lab.difficulty} of 3, {'it raises' if lab.loudness == 'loud' else 'nothing raises'}" in text
+    assert f"Time {lab.minutes} minutes" in text
+    assert [f"lab {name} {lab.id}" for name in LESSONS.COMMANDS] == re.findall(r"<code>(lab .*?)</code>", card)
+    assert all(number in text for number in lab.prerequisites)
+    assert all(extra in text for extra in lab.extras)
+    following = [other for other in all_labs() if other.id > lab.id]
+    assert (f"Next lab {following[0].id} {following[0].title}" if following else "this is the last") in text
+
+
+def test_nested_folds_and_their_headings_are_left_out_of_the_search() -> None:
+    html = '<h2 id="a">A</h2><details class="x"><summary>s</summary><h3 id="b">B</h3></details>'
+    assert LESSONS.folded(html) == (
+        '<h2 id="a">A</h2><details data-search-exclude class="x"><summary>s</summary>'
+        '<h3 data-search-exclude id="b">B</h3></details>'
+    )

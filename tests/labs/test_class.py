@@ -1,0 +1,279 @@
+"""`lab class`: exports of course platforms, results that survive a kill, signatures, and pages that are harmless."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from child_processes import run
+from labs.classroom import grade_class
+from labs.classroom.entries import LARGEST_FILE_BYTES, entries_of
+from labs.classroom.key import read_key, seed_for
+from labs.classroom.results import Result, ResultsFile, read_results
+from labs.classroom.similarity import near_identical
+from labs.classroom.submissions import submissions_of
+from labs.classroom.tables import as_csv, as_html
+from labs.classroom.write_templates import FILES, PLATFORMS
+from labs.grading.catalog import Lab, all_labs
+
+LabCommand = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    return folder
+
+
+def solved(lab: Lab) -> dict[str, str]:
+    return {name: (lab.solution / name).read_text(encoding="utf-8") for name in lab.editable}
+
+
+def unsolved(lab: Lab) -> dict[str, str]:
+    return {name: (lab.folder / name).read_text(encoding="utf-8") for name in lab.editable}
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def zipped(path: Path, files: dict[str, str]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def found(folder: Path, lab: Lab) -> dict[str, dict[str, bytes]]:
+    return {entry.student: submissions_of(entry, [lab])[0].files for entry in entries_of(folder)}
+
+
+def result(student: str = "Jane", **changes: object) -> Result:
+    known = {"lab": "03", "verdict": "failed", "reason": "", "wrong_fix": None, "failed_checks": (), "seconds": 1.0}
+    rest = {"seed": 1, "submission": "a", "content": "b", "graded_at": "2026-01-01T00:00:00+00:00"}
+    return Result(student=student, **(known | rest | changes))  # type: ignore[arg-type]
+
+
+def test_a_submission_is_found_as_each_platform_exports_it(export: Path, lab: Lab) -> None:
+    text = {"policy.py": "answer = 1\n"}
+    write(export / "Jane Doe_12345_assignsubmission_file_", text)
+    write(export / "debugging-lab-kim" / "workspace" / lab.name, text)
+    write(export, {"leekim_LATE_11_22_policy-1.py": text["policy.py"]})
+    zipped(export / "park.zip", {f"somewhere/{lab.name}/policy.py": text["policy.py"]})
+    zipped(export / "choi_33_44_lab03.zip", text)
+    write(export / "nobody", {"readme.md": "hello"})
+    files = found(export, lab)
+    assert {student for student, there in files.items() if there == {"policy.py": b"answer = 1\n"}} == {
+        "Jane Doe (12345)",
+        "debugging-lab-kim",
+        "leekim (11)",
+        "park",
+        "choi (33)",
+    }
+    assert files["nobody"] == {}
+
+
+def test_a_resubmitted_file_counts_and_git_history_and_links_do_not(export: Path, lab: Lab) -> None:
+    folder = write(
+        export / "kim", {"policy.py": "old = 1\n", "policy-2.py": "new = 1\n", ".git/policy.py": "history\n"}
+    )
+    (folder / "outside").symlink_to(export.parent)
+    assert found(export, lab)["kim"] == {"policy.py": b"new = 1\n"}
+
+
+def test_two_copies_are_a_sentence_and_not_a_guess(export: Path, lab: Lab) -> None:
+    write(export / "kim" / "a" / lab.name, {"policy.py": "1\n"})
+    write(export / "kim" / "b" / lab.name, {"policy.py": "2\n"})
+    [entry] = entries_of(export)
+    assert "There are several copies of lab 03" in submissions_of(entry, [lab])[0].problem
+
+
+def test_an_archive_cannot_write_outside_or_fill_the_memory(export: Path, lab: Lab) -> None:
+    zipped(export / "kim.zip", {"../policy.py": "outside\n", "/etc/policy.py": "0" * (4 * LARGEST_FILE_BYTES)})
+    (export / "lee.zip").write_text("not a zip file")
+    entries = {entry.student: entry for entry in entries_of(export)}
+    [kept] = entries["kim"].files
+    assert len(entries["kim"].read(kept)) == LARGEST_FILE_BYTES + 1
+    assert "not a zip file that can be read" in entries["lee"].problem
+    assert sorted(path.name for path in export.parent.rglob("policy.py") if "export" in str(path)) == []
+
+
+@pytest.mark.slow
+def test_a_class_is_graded_resumed_and_signed(export: Path, lab: Lab, lab_command: LabCommand, tmp_path: Path) -> None:
+    write(export / "solved", solved(lab))
+    write(export / "unsolved", unsolved(lab))
+    write(export / "crashes", {"policy.py": "import os\nos._exit(3)\n"})
+    (export / "broken.zip").write_text("not a zip file")
+    (export / "empty").mkdir()
+    grade = ("class", "grade", str(export), "03", "--out", str(tmp_path / "out"), "--jobs", "2")
+    code, shown, _ = lab_command(*grade)
+    assert code == 0, shown
+    document = json.loads((tmp_path / "out" / "results.json").read_text())
+    verdicts = {one["student"]: one["verdict"] for one in document["results"]}
+    expected = {"solved": "passed", "unsolved": "failed", "crashes": "failed", "broken": "failed", "empty": "missing"}
+    assert verdicts == expected
+    assert len({one["seed"] for one in document["results"]}) == len(expected), "each learner has a seed of their own"
+    rows = csv.DictReader((tmp_path / "out" / "results.csv").read_text(encoding="utf-8").splitlines())
+    assert {row["student"]: row["verdict"] for row in rows} == expected
+
+    write(export / "unsolved", solved(lab))
+    code, shown, _ = lab_command(*grade, "--json")
+    again = {one["student"]: one for one in json.loads(shown)["results"]}
+    assert again["unsolved"]["verdict"] == "passed"
+    before = {one["student"]: one["graded_at"] for one in document["results"]}
+    assert again["solved"]["graded_at"] == before["solved"], "what is known is not graded again"
+    assert lab_command("class", "check", str(tmp_path / "out"))[0] == 0
+
+    lines = tmp_path / "out" / "results.jsonl"
+    lines.write_text(lines.read_text().replace('"missing"', '"passed"'))
+    code, shown, said = lab_command("class", "check", str(tmp_path / "out"))
+    assert code == 1
+    assert "empty, lab 03" in shown
+    assert "1 of 5 results do not have this key's signature" in said
+    lab_command(*grade)
+    assert read_results(lines)["empty", "03"].verdict == "missing", "a changed result is graded again"
+
+
+@pytest.mark.slow
+def test_a_grading_process_that_dies_costs_one_result_at_most(
+    export: Path, lab: Lab, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = lab.folder / "checks.py"
+    killer = (
+        "import os as _os, pathlib as _p\n"
+        "if 'die here' in _p.Path(__file__).with_name('now').read_text(): _os._exit(1)\n"
+    )
+    (lab.folder / "now").write_text("")
+    checks.write_text(
+        checks.read_text().replace(
+            "from __future__ import annotations\n", "from __future__ import annotations\n" + killer
+        )
+    )
+    write(export / "a", solved(lab))
+    write(export / "b", solved(lab))
+    work = [grade_class.work_for(submissions_of(one, [lab])[0], b"k", "c") for one in entries_of(export)]
+    (lab.folder / "now").write_text("die here")
+    dead = list(grade_class.grade_all(work, 2))
+    assert [one.verdict for one in dead] == ["error", "error"]
+    assert "The process that graded it ended." in dead[0].reason
+    (lab.folder / "now").write_text("")
+    assert [one.verdict for one in grade_class.grade_all(work, 2)] == ["passed", "passed"]
+
+
+def test_a_half_written_line_is_left_out_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    with ResultsFile(path) as file:
+        file.add(result("first"))
+    path.write_bytes(path.read_bytes() + b'{"student": "sec')
+    with ResultsFile(path) as file:
+        file.add(result("third"))
+    assert [student for student, _ in read_results(path)] == ["first", "third"]
+
+
+def test_the_key_is_private_and_its_seeds_differ(tmp_path: Path) -> None:
+    key = read_key(tmp_path / "class.key")
+    assert read_key(tmp_path / "class.key") == key
+    assert (tmp_path / "class.key").stat().st_mode & 0o077 == 0
+    assert seed_for(key, "a", "03") != seed_for(key, "b", "03") != seed_for(key, "b", "04")
+    assert result().signed(key).is_signed_by(key)
+    assert not result().signed(key).is_signed_by(b"another")
+
+
+def test_a_name_from_an_export_is_harmless_in_the_pages(lab: Lab) -> None:
+    name = "=HYPERLINK(1)<script>alert(1)</script>"
+    results = [result(name, reason="<img src=x onerror=alert(1)>", failed_checks=("<b>",))]
+    page = as_html(results, [lab], {})
+    assert "<script>" not in page
+    assert "<img" not in page
+    assert as_csv(results).splitlines()[1].startswith("'=HYPERLINK")
+
+
+def test_only_what_is_long_and_not_the_shipped_fix_is_near_identical() -> None:
+    starter, fix = "a = 1\nb = 2\n", "a = 1\nb = 3  # the fix\n"
+    essay = "".join(f"# I looked at number {i} and then at the gradient of layer {i}\n" for i in range(10))
+    other = "".join(f"# something of my own, line {i * i}, about tensors {i}\n" for i in range(10))
+    texts = {"a": fix, "b": fix, "c": fix + essay, "d": fix + essay.replace("number 3", "number 33"), "e": fix + other}
+    [pair] = near_identical(texts, starter, fix)
+    assert (pair.first, pair.second) == ("c", "d")
+    assert 0.8 < pair.similarity < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("nowhere",), "nowhere is not a folder"),
+        (("empty",), "has no submissions"),
+    ],
+)
+def test_a_mistake_is_one_sentence(lab_command: LabCommand, arguments: tuple[str, ...], told: str) -> None:
+    Path("empty").mkdir()
+    code, shown, said = lab_command("class", "grade", *arguments, "03")
+    assert (code, shown) == (2, "")
+    assert told in said
+
+
+@pytest.mark.slow
+def test_the_gradescope_script_writes_a_result_for_each_lab(lab: Lab, lab_command: LabCommand, tmp_path: Path) -> None:
+    assert lab_command("class", "template", "gradescope", "03", "--out", str(tmp_path / "source"))[0] == 0
+    root = tmp_path / "autograder"
+    write(root / "submission", solved(lab))
+    (root / "results").mkdir()
+    (root / "venv" / "bin").mkdir(parents=True)
+    program = root / "venv" / "bin" / "lab"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m labs.cli "$@"\n')
+    program.chmod(0o755)
+    environment = os.environ | {"AUTOGRADER_ROOT": str(root)}
+    script = str(tmp_path / "source" / "run_autograder")
+    assert run([script], env=environment, cwd=Path(__file__).parents[2]).returncode == 0
+    document = json.loads((root / "results" / "results.json").read_text())
+    assert (document["score"], document["tests"][0]["status"]) == (10.0, "passed")
+    (root / "submission" / "policy.py").unlink()
+    assert run([script], env=environment, cwd=Path(__file__).parents[2]).returncode == 1
+    document = json.loads((root / "results" / "results.json").read_text())
+    assert document["score"] == 0
+    assert "Nothing was submitted for lab 03. Submit policy.py." in document["tests"][0]["output"]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_template_is_valid_and_names_the_labs(platform: str, lab_command: LabCommand, tmp_path: Path) -> None:
+    code, shown, _ = lab_command("class", "template", platform, "03", "--out", str(tmp_path / "made"))
+    assert code == 0, shown
+    made = [path for path in (tmp_path / "made").rglob("*") if path.is_file()]
+    assert len(made) == len(FILES[platform])
+    for path in made:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(?<!\$)\{\w+\}", text), "a value was not filled in"
+        if text.startswith("#!"):
+            assert run(["bash", "-n", str(path)]).returncode == 0
+            assert os.access(path, os.X_OK)
+        elif path.suffix == ".yml":
+            steps = yaml.safe_load(text)["jobs"]["grade"]["steps"]
+            assert any("lab class autograde submission 03" in step.get("run", "") for step in steps)
+        elif path.suffix == ".json":
+            assert "lab doctor" in json.loads(text)["postCreateCommand"]
+        else:
+            assert {line.split()[0] for line in text.splitlines()} <= {"#", "FROM", "RUN", "WORKDIR", "ENV", "CMD"}
+    code, _, said = lab_command("class", "template", platform, "03", "--out", str(tmp_path / "made"))
+    assert code == 2
+    assert "exists, and nothing was written" in said
+
+
+def test_the_syllabus_has_every_lab_once() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "teaching.md").read_text(encoding="utf-8")
+    weeks = page.partition("## Ten weeks")[2].partition("## ")[0]
+    rows = [line.split("|")[3:5] for line in weeks.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert sorted(re.findall(r"\d\d", " ".join(map(" ".join, rows)))) == [lab.id for lab in all_labs()]
