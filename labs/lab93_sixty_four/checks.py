@@ -311,7 +311,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config's settings, by dotted name."""
-    found = {}
+    found: dict[str, Any] = {}
     for group, values in config.items():
         own = values if isinstance(values, Mapping) else {"": values}
         found |= {f"{group}.{name}".rstrip("."): value for name, value in own.items()}
