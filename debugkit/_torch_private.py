@@ -6,8 +6,9 @@ No other file of debugkit may use one; a test checks this. The tests also run wi
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,6 +68,14 @@ def is_compiled(model: nn.Module) -> bool:
         or (dynamo is not None and isinstance(part, dynamo.OptimizedModule))
         for part in model.modules()
     )
+
+
+def own_apply(module: nn.Module) -> Callable[[Callable[[Tensor], Tensor]], object] | None:
+    """The module's `_apply`, which `.to()` and `.float()` call, if the user's class defines it."""
+    found = getattr(type(module), "_apply", None)
+    if found is None or found is nn.Module._apply or found.__module__.startswith("torch."):
+        return None
+    return functools.partial(found, module)
 
 
 def autocast_is_enabled(region: Any) -> bool:

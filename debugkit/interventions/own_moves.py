@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from debugkit._torch_private import own_apply
+
 
 def moved_by_apply(model: nn.Module) -> frozenset[int]:
     """The `id` of each tensor, besides parameters and buffers, that a module's own `_apply` moves.
@@ -18,8 +20,8 @@ def moved_by_apply(model: nn.Module) -> frozenset[int]:
         return tensor
 
     for module in model.modules():
-        own = type(module)._apply
-        if own is not nn.Module._apply and not own.__module__.startswith("torch."):
+        own = own_apply(module)
+        if own is not None:
             with torch.no_grad():
-                module._apply(note)  # type: ignore[no-untyped-call]
+                own(note)
     return frozenset(moved)

@@ -21,7 +21,7 @@ shapes = st.lists(st.integers(1, 7), max_size=4).map(tuple)
 
 def judged(code: str, seen: object, declare: Declare | None = None) -> list[Finding]:
     rule = find_rule(code)
-    return list(rule.judge(seen, Context(rule, declare or Declare())))
+    return list(rule.judge(seen, *(None for _ in rule.uses), Context(rule, declare or Declare())))
 
 
 def compared(first: tuple[int, ...], second: tuple[int, ...], outer: bool = False) -> list[Finding]:

@@ -88,6 +88,21 @@ def test_a_compiled_model_is_recognised(wrap) -> None:
     assert private.is_compiled(wrap(nn.Linear(1, 1)))
 
 
+def test_an_apply_of_the_users_class_is_found_and_those_of_torch_are_not() -> None:
+    class Moves(nn.Module):
+        def _apply(self, fn, recurse=True):
+            self.moved = fn(torch.ones(2))
+            return super()._apply(fn, recurse)
+
+    module = Moves()
+    own = private.own_apply(module)
+    assert own is not None
+    own(lambda tensor: 2 * tensor)
+    assert module.moved.tolist() == [2, 2]
+    assert private.own_apply(nn.Linear(1, 1)) is None
+    assert private.own_apply(nn.LSTM(1, 1)) is None
+
+
 def test_a_mode_is_left_wherever_it_is_on_the_stack() -> None:
     class Mode(TorchFunctionMode):
         pass

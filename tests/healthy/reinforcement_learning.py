@@ -165,7 +165,7 @@ def play(agent: ActorCritic, env: Corridor, moves: int) -> dict[str, Tensor]:
 
 
 @program
-def proximal_policy_optimisation() -> Program:
+def proximal_policy_optimisation_in_minibatches() -> Program:
     agent = ActorCritic()
     optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-3, eps=1e-5)
 

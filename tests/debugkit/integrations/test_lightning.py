@@ -145,7 +145,7 @@ def test_a_healthy_fit_is_silent_and_its_losses_are_bit_equal(options: dict[str,
     fit(module, callback, **options)
 
     assert callback.report.ok, str(callback.report)
-    assert "DK501" in callback.report.examined
+    assert "DK201" in callback.report.examined
     assert module.losses == plain.losses
     assert attached(module) == before
     assert {name: p.tolist() for name, p in module.named_parameters()} == {

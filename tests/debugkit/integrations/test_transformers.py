@@ -124,7 +124,7 @@ def test_a_healthy_run_is_silent_and_its_losses_are_bit_equal(
 
     assert callback.report.ok, str(callback.report)
     assert "3 steps watched" in callback.report.title
-    assert "DK501" in callback.report.examined
+    assert "DK201" in callback.report.examined
     assert losses_of(watched) == losses_of(plain)
     assert all(
         torch.equal(one, other) for one, other in zip(watched.model.parameters(), plain.model.parameters(), strict=True)

@@ -8,7 +8,8 @@ from torch import nn
 
 import debugkit
 
-NEED_SEVERAL_STEPS = ("DK205", "DK206", "DK207", "DK501", "DK502", "DK503", "DK504", "DK505", "DK601", "DK602")
+OF_THE_LOOP = ("DK501", "DK502", "DK503", "DK504", "DK505")
+NEED_SEVERAL_STEPS = ("DK115", "DK205", "DK206", "DK207", *OF_THE_LOOP, "DK601", "DK602", "DK705")
 
 
 def policy() -> tuple[nn.Module, torch.optim.Optimizer]:
