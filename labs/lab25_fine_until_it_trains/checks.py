@@ -58,6 +58,7 @@ def test_expert_in_half_is_right(submission: Submission, rng: Rng) -> None:
         wanted = formula(feature, weights)
         added, largest = of_largest(output - feature, wanted - feature), float((wanted - feature).abs().max())
         expect(ratio(output - feature, wanted - feature), f"contribution over the formula's {where}")
+        expect(added / largest, f"share of the largest contribution {where}")
         expect(added, f"the largest contribution {where}").close_to(largest, rtol=1e-2)
         tolerance = 1e-2 if half else 1e-3
         expect(output, f"the expert's output {where}").close_to(wanted, rtol=tolerance, atol=tolerance)
@@ -233,7 +234,8 @@ def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_forgotten(evidence: Mapping[str, Any]) -> bool:
     ratios = measured(evidence, "contribution")
-    return evidence[EXPERT]["outcome"] == "failed" and len(ratios) == 1 and 0.0 < ratios[0] < 0.9
+    shares = measured(evidence, "share of the largest contribution")
+    return len(ratios) == len(shares) == 1 and 1e-3 < ratios[0] < 0.9 and abs(shares[0] / ratios[0] - 1) < 0.05
 
 
 @wrong_fix(
