@@ -21,7 +21,7 @@ KIB, MIB = 2**10, 2**20
 
 
 def judged(code: str, seen: object) -> list[Finding]:
-    """The findings; none where the rule stands aside, for example because the run is too short."""
+    """The findings; none if the rule does not apply, for example because the run is too short."""
     rule = find_rule(code)
     try:
         return list(rule.judge(seen, Context(rule, Declare(), "watch")))

@@ -27,7 +27,7 @@ FLOAT32 = 3.4028234663852886e38
 
 
 def judged(code: str, *seen: object, mode: Mode = "watch") -> list[Finding]:
-    """The findings; none where the rule stands aside, for example because the run is too short."""
+    """The findings; none if the rule does not apply, for example because the run is too short."""
     rule = find_rule(code)
     try:
         return list(rule.judge(*seen, Context(rule, mode=mode)))
