@@ -153,7 +153,7 @@ def lbfgs_fits_a_curve() -> Program:
 def head_first_and_then_the_whole_network() -> Program:
     """Two phases with an optimizer each; only the first is handed over."""
     model = classifier()
-    body, head = model[:-1].requires_grad_(False), model[-1]
+    body, head = model[:-1].requires_grad_(False).eval(), model[-1]
     first = torch.optim.Adam(head.parameters(), lr=1e-2)
 
     def train(self: Program) -> None:
