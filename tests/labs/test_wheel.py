@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
@@ -179,6 +180,10 @@ def test_a_learner_who_installed_the_wheel_is_refused_and_passes_with_the_fix(in
     refused = installed.run("lab", "grade", "62", at=home)
     assert refused.returncode == 1, refused.stdout + refused.stderr
     assert "not fixed yet" in refused.stdout
-    shutil.copyfile(installed.packages / "solutions" / mine.parent.name / "policy.py", mine)
+    solution = installed.packages / "solutions" / mine.parent.name
+    shutil.copyfile(solution / "policy.py", mine)
+    correct = tomllib.loads((solution / "answers.toml").read_text(encoding="utf-8"))
+    answers = "".join(f"{question} = {json.dumps(one['value'])}\n" for question, one in correct.items())
+    (mine.parent / "answers.toml").write_text(answers, encoding="utf-8")
     passed = installed.run("lab", "grade", "62", at=home)
     assert passed.returncode == 0, passed.stdout + passed.stderr
