@@ -1,4 +1,8 @@
+import os
+
 from debugkit.integrations.hydra import check_config
+
+os.chdir("/")
 
 run = "/runs/outputs/2026-03-01/12-00-00"
 directories = {"checkpoints": f"{run}/checkpoints", "logs": f"{run}/logs"}
