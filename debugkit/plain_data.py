@@ -23,6 +23,11 @@ class PlainData:
 
 def show_line(line: SourceLine) -> str:
     """`policy.py:20  v = v.detach()`: the path, relative to the working folder if inside it, and the source text."""
+    return f"{short_line(line)}  {linecache.getline(line.file, line.line).strip()}".rstrip()
+
+
+def short_line(line: SourceLine) -> str:
+    """`policy.py:20`: the path, relative to the working folder if inside it."""
     path = Path(line.file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{shown}:{line.line}  {linecache.getline(line.file, line.line).strip()}".rstrip()
+    return f"{shown}:{line.line}"

@@ -50,6 +50,7 @@ from collections.abc import Iterator
 from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.frames import is_own
 from debugkit.measurements.second_device import SecondDevice, StrayTensor
+from debugkit.plain_data import short_line
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, sentence
 
@@ -87,9 +88,9 @@ def _finding(stray: StrayTensor, others: list[StrayTensor], seen: SecondDevice, 
             "device": seen.device,
             "phase": stray.phase,
             "operation": stray.operation,
-            "used": f"{stray.used.file}:{stray.used.line}" if stray.used else None,
-            "created": f"{stray.created.file}:{stray.created.line}" if stray.created else None,
-            "placed_elsewhere": f"{seen.placed.file}:{seen.placed.line}" if seen.placed else None,
+            "used": short_line(stray.used) if stray.used else None,
+            "created": short_line(stray.created) if stray.created else None,
+            "placed_elsewhere": short_line(seen.placed) if seen.placed else None,
             "variable": stray.variable,
             "shape": list(stray.shape),
             "dtype": stray.dtype,
