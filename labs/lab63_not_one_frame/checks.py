@@ -313,8 +313,10 @@ def moved(weights: Mapping[str, Tensor], policy: Policy, gradients: Mapping[str,
     apart = [torch.zeros(1)]
     for name, parameter in policy.named_parameters():
         gradient = gradients[name]
-        clear = torch.ones_like(parameter) if gradient is None else (gradient == 0) | (gradient.abs() > 1e-4)
-        apart.append((weights[name] - parameter.detach())[clear.bool()].abs().flatten())
+        # AdamW steps by the gradient's sign, and rounding alone gives one to a single entry that is zero here.
+        unused = gradient is None or not gradient.any()
+        clear = torch.ones_like(parameter, dtype=torch.bool) if unused else gradient.abs() > 1e-4
+        apart.append((weights[name] - parameter.detach())[clear].abs().flatten())
     return float(torch.cat(apart).max())
 
 
