@@ -22,7 +22,7 @@ from labs.invariants import (
     random_batch,
 )
 from labs.vla.policy import OBSERVATION_KEYS, Policy
-from labs.vla.training import WARM_UP_STEPS, learning_rate_at
+from labs.vla.training import learning_rate_at
 
 SHAKING, LATER = 0.5, 0.9
 LEARNING_RATE = 1e-3
@@ -122,11 +122,14 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     for name, value in OPTIMIZER.items():
         expect(seen["optimizer"][name], f"the optimizer's {name}").equals(value)
     expect(seen["logged"].double(), "the loss that was logged last").close_to(losses[-1], rtol=1e-4)
-    rate = LEARNING_RATE / WARM_UP_STEPS
-    off = max(float((seen["weights"][name] - value).abs().max()) for name, value in policy.named_parameters()) / rate
+    # In one norm: AdamW steps by the gradient's sign, and rounding alone decides it for an entry that is nearly zero.
+    start = dict(Policy.from_base(seed=seed).named_parameters())
+    moved = sum(float((value - start[name]).square().sum()) for name, value in policy.named_parameters())
+    apart = sum(float((seen["weights"][name] - value).square().sum()) for name, value in policy.named_parameters())
     expect(
-        off, f"the weights' largest difference from the reference after {len(steps)} steps, in learning rates,"
-    ).at_most(0.2)
+        (apart / moved) ** 0.5,
+        f"the weights' distance from the reference after {len(steps)} steps, as a share of how far they moved,",
+    ).at_most(0.02)
 
 
 @check(
