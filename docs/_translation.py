@@ -1,0 +1,200 @@
+"""Hold the Korean pages together with the English ones.
+
+    python docs/_translation.py status            # pages without a translation, and translations with a problem
+    python docs/_translation.py check PAGE...     # what differs from PAGE.md in PAGE.ko.md; exit 1 if anything does
+    python docs/_translation.py todo PAGE...      # the blocks without a translation, each below `@@ HASH`
+    python docs/_translation.py fill FILE PAGE... # write PAGE.ko.md, with the translations in FILE below `@@ HASH`
+
+PAGE is the English page. Its translation PAGE.ko.md has the same blocks in the same order: a block is a
+heading, a paragraph, a list, a table, or a fence. Fences, links, code spans and HTML tags are those of the English page.
+The front matter's `source` holds the hash of each English block, so that a changed paragraph is found; `todo` then
+shows only what changed, and `fill` keeps everything else. A block that occurs on several pages is translated once.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer
+from _page_blocks import FENCE, FRONT, HEADING, Block, anchors, blocks
+
+DOCS = Path(__file__).resolve().parent
+SUFFIX = ".ko.md"
+NOT_TRANSLATED = (
+    "reference/*",
+    "debugkit/api.md",
+    "debugkit/accuracy.md",
+    "decisions.md",
+    "contributing.md",
+    "changelog.md",
+)
+"""Pages for maintainers and pages made from docstrings: the Korean site shows them in English."""
+USAGE = "Usage: python docs/_translation.py status | check PAGE... | todo PAGE... | fill FILE PAGE..."
+
+_SOURCE = re.compile(r"^source:.*\n?(?:^ +.*\n?)*", re.MULTILINE)
+_FRONT_LINE = re.compile(r"^(?:title|description): .+$", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """The English pages that are to be translated."""
+    found = []
+    for page in sorted(DOCS.rglob("*.md")):
+        path = page.relative_to(DOCS)
+        hidden = any(part.startswith("_") for part in path.parts) or path.parts[0] in ("snippets", "rule_examples")
+        if not hidden and not page.name.endswith(SUFFIX) and not any(path.match(one) for one in NOT_TRANSLATED):
+            found.append(page)
+    return found
+
+
+def translation_of(page: Path) -> Path:
+    """Where the translation of a page is."""
+    return page.with_name(page.stem + SUFFIX)
+
+
+def source_of(translated: Path) -> Path:
+    """The English page of a translation."""
+    return translated.with_name(translated.name.removesuffix(SUFFIX) + ".md")
+
+
+def problems(translated: Path) -> list[str]:
+    """What is wrong with a translation, each with its line. Empty if it holds."""
+    source = source_of(translated)
+    if not source.exists():
+        return [f"there is no {source.name}"]
+    before, after = source.read_text("utf-8"), translated.read_text("utf-8")
+    found = list(_stale(before, after, source.name))
+    english, other = blocks(before), blocks(after)
+    for one, two in zip(english, other, strict=False):
+        found += [f"line {two.line}: {problem} (line {one.line} of {source.name})" for problem in one.problems(two)]
+        if one.fenced != two.fenced:
+            break  # everything after it is off by one
+    if len(english) != len(other):
+        found.append(f"{len(other)} blocks where {source.name} has {len(english)}")
+    if not found and anchors(before) != anchors(after):
+        found.append("the headings' anchors are not those of the English page: run `fill`")
+    return found
+
+
+def _stale(before: str, after: str, name: str) -> Iterator[str]:
+    stamped = _stamped(after)
+    now = [*_front_lines(before), *blocks(before)]
+    if stamped == [block.hash for block in now]:
+        return
+    changed = [block for block in now if block.hash not in stamped]
+    for block in changed:
+        yield f"line {block.line} of {name} is new or changed: {block.text.strip()[:60]}"
+    if not changed:
+        yield f"blocks of {name} were removed or moved"
+
+
+def memory() -> dict[str, str]:
+    """The translation of every block that a stamped page holds, by the English block's hash."""
+    known = {}
+    for translated in sorted(DOCS.rglob(f"*{SUFFIX}")):
+        text = translated.read_text("utf-8")
+        stamped = _stamped(text)
+        other = [*_front_lines(text), *blocks(text)]
+        if len(stamped) == len(other):
+            known |= {one: _without_anchor(two.text) for one, two in zip(stamped, other, strict=True) if not two.fenced}
+    return known
+
+
+def todo(sources: Sequence[Path]) -> Iterator[Block]:
+    """The blocks that need a translation, each once."""
+    known = set(memory())
+    for source in sources:
+        text = source.read_text("utf-8")
+        for block in [*_front_lines(text), *blocks(text)]:
+            if block.translatable and block.hash not in known:
+                known.add(block.hash)
+                yield block
+
+
+def fill(source: Path, known: dict[str, str]) -> None:
+    """Write a page's translation. A block without a translation stays English, and is not stamped."""
+    text = source.read_text("utf-8")
+    lines = text.splitlines()
+    stamped = []
+    headings = iter(anchors(text))
+    everything = [*_front_lines(text), *blocks(text)]
+    for block in reversed(everything):
+        translated = known.get(block.hash, block.text)
+        lines[block.line - 1 : block.line - 1 + block.text.count("\n") + 1] = translated.splitlines()
+    for block in everything:
+        stamped.append(block.hash if block.hash in known or not block.translatable else "????????")
+    written = _with_anchors("\n".join(lines) + "\n", headings)
+    rows = [" ".join(stamped[start : start + 12]) for start in range(0, len(stamped), 12)]
+    entry = "source: >-\n" + "".join(f"  {row}\n" for row in rows)
+    front = FRONT.match(written)
+    kept = front["front"] + "\n" if front else ""
+    translation_of(source).write_text(f"---\n{kept}{entry}---\n{FRONT.sub('', written, count=1)}", encoding="utf-8")
+
+
+def _front_lines(text: str) -> list[Block]:
+    front = FRONT.match(text)
+    if not front:
+        return []
+    found = _FRONT_LINE.finditer(front["front"])
+    return [Block(line.group(0), 2 + front["front"][: line.start()].count("\n")) for line in found]
+
+
+def _without_anchor(text: str) -> str:
+    heading = HEADING.match(text)
+    return f"{heading['level']} {heading['text']}" if heading else text
+
+
+def _with_anchors(text: str, wanted: Iterator[str]) -> str:
+    lines, mark = [], ""
+    skipped = len(FRONT.match(text).group(0).splitlines()) if FRONT.match(text) else 0  # type: ignore[union-attr]
+    for number, line in enumerate(text.splitlines()):
+        if fence := FENCE.match(line):
+            mark = ("" if line.strip() == mark else mark) if mark else fence["mark"]
+        heading = HEADING.match(line) if not mark and number >= skipped else None
+        lines.append(f"{heading['level']} {heading['text']} {{ #{next(wanted)} }}" if heading else line)
+    return "\n".join(lines) + "\n"
+
+
+def _stamped(text: str) -> list[str]:
+    front = FRONT.match(text)
+    entry = _SOURCE.search(front["front"] + "\n") if front else None
+    return re.findall(r"[0-9a-f]{8}|\?{8}", entry.group(0)) if entry else []
+
+
+def _sections(text: str) -> dict[str, str]:
+    parts = re.split(r"^@@ ([0-9a-f]{8})[^\n]*\n", text, flags=re.MULTILINE)
+    return {key: value.strip("\n") for key, value in zip(parts[1::2], parts[2::2], strict=True) if value.strip()}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line. Returns the exit code."""
+    verb, *rest = arguments or [""]
+    named = [Path(argument).resolve() for argument in rest]
+    if verb not in ("status", "check", "todo", "fill") or (verb == "status") != (not rest):
+        typer.echo(USAGE, err=True)
+        return 2
+    if verb == "todo":
+        for block in todo(named):
+            typer.echo(f"@@ {block.hash}\n{block.text}\n")
+        return 0
+    if verb == "fill":
+        known = memory() | _sections(named.pop(0).read_text("utf-8"))
+        for source in named:
+            fill(source, known)
+    if verb == "status":
+        for page in pages():
+            if not translation_of(page).exists():
+                typer.echo(f"no translation: {page.relative_to(DOCS)}")
+        named = [source_of(translated) for translated in sorted(DOCS.rglob(f"*{SUFFIX}"))]
+    failed = False
+    for source in named:
+        for problem in problems(translation_of(source)):
+            failed = True
+            typer.echo(f"{translation_of(source).relative_to(DOCS)}: {problem}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
