@@ -6,7 +6,7 @@
     python docs/_translation.py fill FILE PAGE... # write PAGE.ko.md, with the translations in FILE below `@@ HASH`
 
 PAGE is the English page. Its translation PAGE.ko.md has the same blocks in the same order: a block is a
-heading, a paragraph, a list, a table, or a fence. Fences, links, code spans and HTML tags are those of the English page.
+heading, a paragraph, a list, a table, or a fence. Fences, links, code spans and HTML tags are the English page's.
 The front matter's `source` holds the hash of each English block, so that a changed paragraph is found; `todo` then
 shows only what changed, and `fill` keeps everything else. A block that occurs on several pages is translated once.
 """
