@@ -111,6 +111,23 @@ def sigmoid_before_a_loss_that_has_one(program: Program) -> None:
     program.loss_fn = loss_fn
 
 
+@fault("DK316", of="convolutions_with_batch_norm")
+def logits_given_to_nll_loss(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return F.nll_loss(model(batch["pixel_values"])[0], batch["labels"])  # DK316
+
+    program.loss_fn = loss_fn
+
+
+@fault("DK316", of="adversaries_checked_at_the_generators_step")
+def labels_of_minus_one_and_one(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: Tensor) -> Tensor:
+        verdict = model.discriminator(model.generator(torch.randn_like(batch[:, :4])))
+        return F.binary_cross_entropy_with_logits(verdict, -torch.ones_like(verdict))  # DK316
+
+    program.loss_fn = loss_fn
+
+
 @fault("DK309", of="llama_with_padded_rows", says="labels in the padding")
 def padding_learnt_as_token_zero(program: Program) -> None:
     program.batch = text(pad_labels=0)()

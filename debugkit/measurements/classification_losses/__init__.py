@@ -1,4 +1,4 @@
-"""The inputs of each cross-entropy of a step."""
+"""The inputs and targets of each cross-entropy and KL divergence of a step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from debugkit.observation import observed_by
 
 
 @dataclass(frozen=True, slots=True)
+class SoftTarget:
+    """What a floating-point target holds. The classes of cross_entropy are in dimension 1, else in the last."""
+
+    low: float
+    high: float
+    sum_low: float
+    """The smallest sum over the classes, of the rows that are not all 0."""
+    sum_high: float
+    fewest: int
+    """The smallest number of classes in a row whose value is not 0, of the rows that are not all 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClassificationLoss:
-    """One call of cross_entropy, nll_loss or binary_cross_entropy_with_logits with a gradient."""
+    """One call of a loss function named in `measure.py`, with a gradient."""
 
     operation: str
     at: SourceLine | None
@@ -28,6 +41,16 @@ class ClassificationLoss:
     """Whether class weights or label smoothing were given."""
     pairs: bool
     """Whether the logits are square and each row has its own class, as in a contrastive loss."""
+    highest: float = float("nan")
+    """The largest input."""
+    logarithm: bool = True
+    """Whether a logarithm may be taken: before the input, after the last layer with weights; or, for nll_loss, with a
+    log-sum-exp anywhere in the step."""
+    reduced: bool = True
+    """Whether the values count as they are: the loss is summed or averaged in this call, without weights."""
+    log_target: bool = False
+    target: SoftTarget | None = None
+    """None for class ids."""
 
 
 @observed_by(".measure:ClassificationLossesProbe")

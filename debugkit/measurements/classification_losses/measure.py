@@ -1,4 +1,4 @@
-"""Records whether cross-entropies receive logits, as they should, or probabilities."""
+"""Records what cross-entropies and KL divergences receive: logits, probabilities or log-probabilities."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from torch.overrides import TorchFunctionMode
 from debugkit._torch_private import leave
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
-from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses
+from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses, SoftTarget
+from debugkit.measurements.classification_losses.logarithms import may_hold_a_logarithm
 from debugkit.probe import Probe
 from debugkit.setup import TrainingSetup
 
-_LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
+_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+_LOSSES = ("cross_entropy", "nll_loss", "kl_div", *_BINARY)
+_PARTITION = ("logsumexp", "log")
+"""With one of these elsewhere in the step, unnormalised scores given to nll_loss may be normalised by another term."""
 _MADE_BY = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax", "SigmoidBackward": "sigmoid"}
 _VIEWS = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "T", "Permute", "Slice", "Select")
 _COPIES = ("Clone", "ToCopy", "Index", "Clamp", "Alias", "Expand")
@@ -44,9 +48,9 @@ class ClassificationLossesProbe(Probe[ClassificationLosses]):
         leave(self._recorder)  # other modes may have been entered in the meantime
 
     def end_step(self, _step: int, /) -> None:
-        calls = (seen.read() for seen in self._recorder.calls)
+        calls = (seen.read(self._recorder.normalises) for seen in self._recorder.calls)
         self._last = ClassificationLosses(tuple({(call.at, call.operation): call for call in calls}.values()))
-        self._recorder.calls = []
+        self._recorder.calls, self._recorder.normalises = [], False
 
     @property
     def observation(self) -> ClassificationLosses:
@@ -60,11 +64,14 @@ class _Call:
     shape: tuple[int, ...]
     made_by: str
     weighted: bool
+    logarithm: bool
+    reduced: bool
+    log_target: bool
     numbers: torch.Tensor
-    """(finite classes, distributions, mean, pairs), on the device."""
+    """(finite classes, distributions, mean, pairs, highest) and the fields of `SoftTarget`, on the device."""
 
-    def read(self) -> ClassificationLoss:
-        finite, distributions, mean, pairs = self.numbers.tolist()
+    def read(self, normalises: bool) -> ClassificationLoss:
+        finite, distributions, mean, pairs, highest, *target = self.numbers.tolist()
         rows, classes = self.shape
         return ClassificationLoss(
             operation=self.operation,
@@ -77,6 +84,11 @@ class _Call:
             mean=mean,
             weighted=self.weighted,
             pairs=bool(pairs),
+            highest=highest,
+            logarithm=self.logarithm or (normalises and self.operation == "nll_loss"),
+            reduced=self.reduced,
+            log_target=self.log_target,
+            target=SoftTarget(*target[:4], int(target[4])) if target else None,
         )
 
 
@@ -84,6 +96,7 @@ class _Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[_Call] = []
+        self.normalises = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
@@ -91,6 +104,7 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
+        self.normalises |= name in _PARTITION
         if name in _LOSSES and isinstance(output, torch.Tensor) and output.requires_grad:
             given = _bound(args, kwargs)
             if given is not None:
@@ -119,17 +133,39 @@ def _measure(name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, 
         ignored = kwargs.get("ignore_index", -100)
         mean = F.cross_entropy(rows.float(), ids, ignore_index=ignored)
         pairs = (ids == torch.arange(len(ids), device=ids.device)).all() & (rows.shape[0] == rows.shape[1])
-    numbers = torch.stack(
-        [value.to(rows.device, torch.float64) for value in (finite, inside & sums_to_one, mean, pairs)]
+    measured = [finite, inside & sums_to_one, mean, pairs, rows.max(), *_target_values(name, target)]
+    weight = kwargs.get("weight")
+    return _Call(
+        name,
+        at,
+        (len(rows), rows.shape[1]),
+        _origin(given),
+        weighted=weight is not None or bool(kwargs.get("label_smoothing")),
+        logarithm=may_hold_a_logarithm(given.grad_fn),
+        reduced=weight is None and kwargs.get("reduction", "mean") != "none",
+        log_target=bool(kwargs.get("log_target")),
+        numbers=torch.stack([value.to(rows.device, torch.float64) for value in measured]),
     )
-    weighted = kwargs.get("weight") is not None or bool(kwargs.get("label_smoothing"))
-    return _Call(name, at, (len(rows), rows.shape[1]), _origin(given), weighted, numbers)
+
+
+def _target_values(name: str, target: torch.Tensor) -> list[torch.Tensor]:
+    """The fields of `SoftTarget`; empty for class ids."""
+    if not target.is_floating_point() or not target.numel() or not target.ndim:
+        return []
+    rows = _rows_of_classes(name, target.detach())
+    nonzero = (rows != 0).sum(1)
+    used, sums = nonzero > 0, rows.float().sum(1)
+    low = torch.where(used, sums, float("inf")).min()
+    high = torch.where(used, sums, float("-inf")).max()
+    return [rows.min(), rows.max(), low, high, torch.where(used, nonzero, rows.shape[1]).min()]
 
 
 def _rows_of_classes(name: str, given: torch.Tensor) -> torch.Tensor:
-    """(N, C, …) as (rows, C). For a binary loss each number is a separate row."""
-    if name == "binary_cross_entropy_with_logits":
+    """(N, C, …) as (rows, C), and (…, C) for kl_div. For a binary loss each number is a separate row."""
+    if name in _BINARY:
         return given.reshape(-1, 1)
+    if name == "kl_div":
+        return given.reshape(-1, given.shape[-1])
     classes_last = given[None] if given.ndim == 1 else given.movedim(1, -1)
     return classes_last.reshape(-1, classes_last.shape[-1])
 

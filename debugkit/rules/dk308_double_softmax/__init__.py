@@ -71,7 +71,7 @@ def _wrong(call: ClassificationLoss) -> tuple[str, str] | None:
                 f"Pass the values before the {call.made_by}.",
             )
         return None
-    if call.classes < 2 or not call.distributions:
+    if call.operation not in ("cross_entropy", "nll_loss") or call.classes < 2 or not call.distributions:
         return None
     if call.operation == "nll_loss":
         return "probabilities instead of log-probabilities", "Use `log_softmax`, or `cross_entropy` on the logits."

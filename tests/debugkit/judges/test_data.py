@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from debugkit.declare import Declare
 from debugkit.finding import Finding, NotExamined
-from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses
+from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses, SoftTarget
 from debugkit.measurements.image_inputs import ImageInput, ImageInputs
 from debugkit.measurements.label_alignment import FutureTokens, LabelAlignment
 from debugkit.measurements.padding import Movement, PaddingReaction
@@ -168,6 +168,48 @@ def call(**changes: object) -> ClassificationLoss:
 )
 def test_double_softmax(changes: dict[str, object], fires: bool) -> None:
     assert bool(judged("DK308", ClassificationLosses((call(**changes),)))) is fires
+
+
+PIXELS, SHARES, SEVERAL = (
+    SoftTarget(low=0.0, high=255.0, sum_low=40.0, sum_high=255.0, fewest=1),
+    SoftTarget(low=0.0, high=0.9, sum_low=0.999, sum_high=1.001, fewest=2),
+    SoftTarget(low=0.0, high=1.0, sum_low=1.0, sum_high=3.0, fewest=1),
+)
+LOGITS = SoftTarget(low=-4.0, high=4.0, sum_low=-2.0, sum_high=3.0, fewest=10)
+ADVANTAGES = SoftTarget(low=-2.0, high=2.0, sum_low=-2.0, sum_high=2.0, fewest=1)
+RAW = {"logarithm": False, "highest": 3.0}
+BINARY = {"operation": "binary_cross_entropy_with_logits", "classes": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({}, None),
+        ({"made_by": "sigmoid"}, "error"),
+        ({"made_by": "sigmoid", "classes": 1}, None),
+        ({"operation": "nll_loss", **RAW}, "error"),
+        ({"operation": "nll_loss", **RAW, "logarithm": True}, None),
+        ({"operation": "nll_loss", **RAW, "highest": 1e-4}, None),
+        ({"operation": "nll_loss", **RAW, "reduced": False}, None),
+        ({"operation": "nll_loss", **RAW, "distributions": True}, None),
+        ({"operation": "kl_div", **RAW, "distributions": True, "target": SHARES}, "error"),
+        ({"operation": "kl_div", "target": LOGITS}, "error"),
+        ({"operation": "kl_div", "target": LOGITS, "log_target": True}, None),
+        ({"operation": "kl_div", "target": SHARES, "log_target": True}, "error"),
+        ({"operation": "kl_div", "target": SHARES}, None),
+        ({**BINARY, "target": PIXELS}, "error"),
+        ({**BINARY, "target": PIXELS, "reduced": False}, None),
+        ({**BINARY, "target": replace(PIXELS, high=1.2)}, None),
+        ({"target": LOGITS}, "warning"),
+        ({"target": ADVANTAGES}, None),
+        ({"target": SHARES}, None),
+        ({"target": SEVERAL}, "info"),
+        ({"target": SEVERAL, "reduced": False}, None),
+    ],
+)
+def test_range_of_a_loss(changes: dict[str, object], severity: str | None) -> None:
+    found = judged("DK316", ClassificationLosses((call(**changes),)))
+    assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
 
 
 @given(st.integers(2, 100_000), st.floats(0.0, 4.0))

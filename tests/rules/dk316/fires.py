@@ -1,0 +1,106 @@
+"""Losses that receive inputs or targets outside the range that they are defined for."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def _batch(target=None, classes=5):
+    return {"x": torch.randn(6, 4), "target": torch.randint(0, classes, (6,)) if target is None else target}
+
+
+def sigmoid_before_cross_entropy():
+    def loss_fn(model, batch):
+        return F.cross_entropy(model(batch["x"]), batch["target"])  # DK316
+
+    model = nn.Sequential(nn.Linear(4, 5), nn.Sigmoid())
+    return {"model": model, "batch": _batch(), "loss_fn": loss_fn, "expect": {"severity": "error", "message": "0.905"}}
+
+
+def likelihood_of_logits():
+    criterion = nn.NLLLoss()
+
+    def loss_fn(model, batch):
+        return criterion(model(batch["x"]), batch["target"])  # DK316
+
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 5))
+    return {"model": model, "batch": _batch(), "loss_fn": loss_fn, "expect": {"message": "`nll_loss` receives values"}}
+
+
+def divergence_of_probabilities():
+    def loss_fn(model, batch):
+        student = F.softmax(model(batch["x"]), dim=-1)
+        return F.kl_div(student, batch["target"], reduction="batchmean")  # DK316
+
+    target = torch.randn(6, 5).softmax(-1)
+    expect = {"message": "`kl_div` receives probabilities"}
+    return {"model": nn.Linear(4, 5), "batch": _batch(target), "loss_fn": loss_fn, "expect": expect}
+
+
+def divergence_with_probabilities_as_log_target():
+    def loss_fn(model, batch):
+        student = model(batch["x"]).log_softmax(-1)
+        return F.kl_div(student, batch["target"], reduction="batchmean", log_target=True)  # DK316
+
+    target = torch.randn(6, 5).softmax(-1)
+    return {"model": nn.Linear(4, 5), "batch": _batch(target), "loss_fn": loss_fn}
+
+
+def divergence_with_logarithms_as_target():
+    def loss_fn(model, batch):
+        return F.kl_div(model(batch["x"]).log_softmax(-1), batch["target"], reduction="sum")  # DK316
+
+    target = torch.randn(6, 5).log_softmax(-1)
+    return {"model": nn.Linear(4, 5), "batch": _batch(target), "loss_fn": loss_fn}
+
+
+def pixels_as_targets():
+    class Autoencoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
+
+        def forward(self, image):
+            logits = self.layers(image / 255)
+            return {"loss": F.binary_cross_entropy_with_logits(logits, image)}  # DK316
+
+    return {"model": Autoencoder(), "batch": {"image": torch.randint(256, (2, 1, 8, 8)).float()}}
+
+
+def classes_of_minus_one_and_one():
+    def loss_fn(model, batch):
+        return F.binary_cross_entropy_with_logits(model(batch["x"]).squeeze(1), batch["target"])  # DK316
+
+    target = torch.randint(0, 2, (6,)).float() * 2 - 1
+    expect = {"message": "targets from -1 to 1"}
+    return {"model": nn.Linear(4, 1), "batch": _batch(target), "loss_fn": loss_fn, "expect": expect}
+
+
+def logits_of_a_teacher():
+    def loss_fn(model, batch):
+        return F.cross_entropy(model(batch["x"]), batch["target"])  # DK316
+
+    batch = _batch(torch.randn(6, 5) * 3)
+    return {"model": nn.Linear(4, 5), "batch": batch, "loss_fn": loss_fn, "expect": {"severity": "warning"}}
+
+
+def several_classes_in_a_row():
+    def loss_fn(model, batch):
+        return F.cross_entropy(model(batch["x"]), batch["target"])  # DK316
+
+    target = torch.eye(5)[[0, 1, 2, 3, 4, 0]] + torch.eye(5)[[1, 2, 3, 4, 0, 1]]
+    return {"model": nn.Linear(4, 5), "batch": _batch(target), "loss_fn": loss_fn, "expect": {"severity": "info"}}
+
+
+def found_while_training():
+    batch = _batch()
+
+    def loop(model, optimizer):
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = F.nll_loss(model(batch["x"]), batch["target"])  # DK316
+            loss.backward()
+            optimizer.step()
+
+    model = nn.Linear(4, 5)
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1), "loop": loop}

@@ -1,0 +1,101 @@
+"""Losses whose inputs look unusual and are correct."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def _program(loss, target=None, classes=5):
+    batch = {"x": torch.randn(6, 4), "target": torch.randint(0, classes, (6,)) if target is None else target}
+    return {
+        "model": nn.Linear(4, classes),
+        "batch": batch,
+        "loss_fn": lambda model, batch: loss(model(batch["x"]), batch["target"]),
+    }
+
+
+def logits_and_class_ids():
+    return _program(F.cross_entropy)
+
+
+def policy_gradient_with_nll_loss():
+    def loss(logits, actions):
+        advantage = torch.linspace(-2, 2, len(actions))
+        return F.nll_loss(logits.log_softmax(-1) * advantage[:, None], actions)
+
+    return _program(loss)
+
+
+def policy_gradient_with_weighted_one_hot_targets():
+    return _program(F.cross_entropy, torch.eye(5)[[0, 1, 2, 3, 4, 0]] * torch.linspace(-2, 2, 6)[:, None])
+
+
+def path_score_minus_its_partition():
+    return _program(lambda scores, target: F.nll_loss(scores, target) + scores.logsumexp(1).mean())
+
+
+def nll_loss_that_selects_values():
+    return _program(lambda values, action: (F.nll_loss(-values, action, reduction="none") - 1).square().mean())
+
+
+def likelihood_of_log_probabilities_of_a_checkpointed_head():
+    def loss(logits, target):
+        return F.nll_loss(checkpoint(lambda x: x.log_softmax(-1) * 1.0, logits, use_reentrant=True), target)
+
+    return _program(loss)
+
+
+def logarithm_of_smoothed_probabilities():
+    return _program(lambda logits, target: F.nll_loss((logits.softmax(-1) + 0.1).log(), target))
+
+
+def distillation_at_a_temperature():
+    def loss(logits, teacher):
+        soft = F.kl_div(F.log_softmax(logits / 2, -1), F.softmax(teacher / 2, -1), reduction="batchmean") * 4
+        logs = F.kl_div(logits.log_softmax(-1), teacher.log_softmax(-1), reduction="batchmean", log_target=True)
+        return soft + logs
+
+    return _program(loss, torch.randn(6, 5))
+
+
+def unknown_labels_masked_afterwards():
+    def loss(logits, target):
+        each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        return (each * (target >= 0)).sum() / (target >= 0).sum()
+
+    return _program(loss, torch.randint(-1, 2, (6, 5)).float())
+
+
+def unknown_labels_without_weight():
+    def loss(logits, target):
+        return F.binary_cross_entropy_with_logits(logits, target, weight=(target != 255).float())
+
+    return _program(loss, torch.tensor([0.0, 1.0, 255.0]).repeat(10).reshape(6, 5))
+
+
+def discriminator_with_noisy_labels():
+    return _program(F.binary_cross_entropy_with_logits, 0.7 + 0.5 * torch.rand(6, 5))
+
+
+def mixed_up_targets_with_padded_rows():
+    target = 0.3 * torch.eye(5)[[0, 1, 2, 3, 4, 0]] + 0.7 * torch.eye(5)[[1, 2, 3, 4, 0, 1]]
+    target[4:] = 0
+    return _program(F.cross_entropy, target)
+
+
+def sigmoid_scaled_to_logits():
+    return _program(lambda logits, target: F.cross_entropy(10 * logits.sigmoid(), target))
+
+
+def dice_of_probabilities():
+    def loss(logits, target):
+        return 1 - 2 * (logits.sigmoid() * target).sum() / (logits.sigmoid() + target).sum()
+
+    return _program(loss, torch.rand(6, 5).round())
+
+
+def per_pixel_classes():
+    batch = {"image": torch.randn(2, 3, 8, 8), "target": torch.randn(2, 4, 8, 8).softmax(1)}
+    model = nn.Conv2d(3, 4, 3, padding=1)
+    return {"model": model, "batch": batch, "loss_fn": lambda m, b: F.cross_entropy(m(b["image"]), b["target"])}
