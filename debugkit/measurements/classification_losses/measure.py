@@ -88,8 +88,15 @@ class _Call:
             logarithm=self.logarithm or (normalises and self.operation == "nll_loss"),
             reduced=self.reduced,
             log_target=self.log_target,
-            target=SoftTarget(*target[:4], int(target[4])) if target else None,
+            target=_soft_target(target),
         )
+
+
+def _soft_target(numbers: list[float]) -> SoftTarget | None:
+    if not numbers:
+        return None
+    low, high, sum_low, sum_high, fewest = numbers
+    return SoftTarget(low, high, sum_low, sum_high, int(fewest))
 
 
 class _Recorder(TorchFunctionMode):

@@ -1,0 +1,110 @@
+"""The training data are sorted by class and the loader does not shuffle, so most batches hold one class.
+
+## What it finds
+A training loader that reads a map-style data set in order (`shuffle=False`, the default), while the labels come in runs
+that are at least as long as a batch.
+
+## Why it hurts
+A data set that is read from one folder per class is sorted by class. Each batch then trains the model to answer a
+single class, and the next ones to forget it. The loss is small within a class and jumps where the next one begins. The
+running statistics of BatchNorm belong to the last class.
+
+## Evidence
+How often two neighbours in the data set have different labels, and how often they would after a shuffle, from the
+frequencies of the classes. `log10_p` is the probability of so few changes after a shuffle; the threshold is -9. The
+changes also give the mean length of a run, which is compared with the batch size.
+
+## Fix
+Pass `shuffle=True` to the DataLoader, or shuffle the list of samples once when the data set is built.
+
+## When it stays silent
+- Any sampler but `SequentialSampler`, your own batch sampler, and iterable data sets, which may shuffle.
+- Classes that are only unbalanced, and runs shorter than a batch: pairs and triplets that are neighbours on purpose.
+- Overlapping windows of one recording, targets that are numbers or sequences, and more than 1,000 classes.
+- Fewer than 256 samples, or fewer than four batches.
+- Loaders that are not passed under the name `train`, except for the only one.
+
+## Cost
+Reads up to 160 pairs of neighbours from the data set, at equal distances, with at most two of the loader's workers.
+
+## Lesson
+No lab of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
+from debugkit.observation import measured_by
+from debugkit.rule import Context, rule
+from debugkit.rule_text import amount, entry_name
+
+
+@measured_by(".measure:read_pairs_of_neighbours", cost=0, requires=("dataloader",))
+@dataclass(frozen=True, slots=True)
+class NeighbouringLabels:
+    """The labels of pairs of neighbours of the training loader's data set, which the loader reads in order."""
+
+    path: str
+    samples: int
+    batch_size: int
+    pairs: int
+    changes: int
+    """The number of pairs with two different labels."""
+    classes: int
+    change_after_shuffle: float
+    """The probability that two random samples have different labels."""
+    log10_p: float
+    """The probability of so few changes after a shuffle, as a power of ten."""
+    overlapping: bool
+    """Whether the inputs of neighbours are windows of one recording that overlap."""
+    made_at: SourceLine | None
+
+
+IMPROBABLE = -9.0
+FEWEST = 256
+MOST_CLASSES = 1000
+SHORTEST_RUN = 16
+"""Shorter runs may be groups of samples that are neighbours on purpose, in batches of one."""
+BATCHES = 4
+
+
+@rule(
+    "DK318",
+    name="sorted-training-data",
+    severity=Severity.WARNING,
+    certainty=Certainty.STATISTICAL,
+    modes=("loader",),
+    needs=(NeighbouringLabels,),
+)
+def judge(seen: NeighbouringLabels, context: Context) -> Iterator[Finding]:
+    if seen.samples < FEWEST or seen.samples < BATCHES * seen.batch_size:
+        raise NotExamined(
+            f"The data set has {seen.samples:,} samples, but the test needs {max(FEWEST, BATCHES * seen.batch_size):,}."
+        )
+    if seen.classes < 2 or seen.classes > MOST_CLASSES:
+        raise NotExamined(f"The test needs from two to {MOST_CLASSES:,} classes, but found {seen.classes:,}.")
+    run = seen.pairs / max(seen.changes, 1)
+    shortest = max(SHORTEST_RUN, seen.batch_size)
+    if seen.log10_p > IMPROBABLE or run < shortest or seen.overlapping:
+        return
+    yield context.finding(
+        f"The training loader does not shuffle, and its data set is sorted by {entry_name(seen.path, 'the label')}: "
+        f"{seen.changes} of {seen.pairs} pairs of neighbours have different labels, but "
+        f"{amount(seen.change_after_shuffle * seen.pairs, 2)} would after a shuffle.",
+        at=seen.made_at,
+        input=seen.path,
+        evidence={
+            "changes": seen.changes,
+            "pairs": seen.pairs,
+            "expected": seen.change_after_shuffle * seen.pairs,
+            "log10_p": seen.log10_p,
+            "threshold": IMPROBABLE,
+            "mean_run": run,
+            "batch_size": seen.batch_size,
+            "classes": seen.classes,
+        },
+        fix="Pass `shuffle=True` to the DataLoader.",
+    )

@@ -1,0 +1,136 @@
+"""Reads pairs of neighbours from the training loader's data set and counts how often their labels differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+
+from debugkit.finding import NotExamined
+from debugkit.interventions.batch_roles import entry
+from debugkit.interventions.program_lines import batches_made_at, files_on_the_stack, only_call
+from debugkit.loader_samples import left_as_it_was
+from debugkit.rules.dk318_sorted_training_data import NeighbouringLabels
+from debugkit.setup import TrainingSetup
+from debugkit.structure import tensors_in
+
+_PAIRS = 160
+_PAIRS_IN_A_BATCH = 16
+_TIMEOUT_S = 60.0
+_LABELS = ("labels", "label", "targets", "target", "y")
+
+
+def read_pairs_of_neighbours(setup: TrainingSetup) -> NeighbouringLabels:
+    """Compare the labels of sample i and sample i + 1, for up to 160 values of i. No forward pass."""
+    loader = _in_order(setup.loaders.get("train"))
+    path = _path_of_labels(setup)
+    samples = len(loader.dataset)  # type: ignore[arg-type]
+    first, second, overlapping = _read(loader, path, samples)
+    everything = torch.cat([first, second])
+    _, counts = torch.unique(everything, return_counts=True)
+    changed = 1 - float((counts.double() / len(everything)).square().sum())
+    changes = int((first != second).sum())
+    return NeighbouringLabels(
+        path=path,
+        samples=samples,
+        batch_size=loader.batch_size or 1,
+        pairs=len(first),
+        changes=changes,
+        classes=len(counts),
+        change_after_shuffle=changed,
+        log10_p=_log10_at_most(changes, len(first), changed),
+        overlapping=overlapping,
+        made_at=only_call("DataLoader", files_on_the_stack()) or batches_made_at(loader),
+    )
+
+
+def _in_order(loader: Iterable[Any] | None) -> DataLoader[Any]:
+    if not isinstance(loader, DataLoader):
+        raise NotExamined("The training loader is not a torch DataLoader, so its order is unknown.")
+    if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
+        raise NotExamined("The data set of the training loader is iterated and not indexed: it may shuffle.")
+    if type(loader.sampler) is not SequentialSampler or type(loader.batch_sampler) not in (BatchSampler, type(None)):
+        raise NotExamined("The training loader does not read its data set in order.")
+    if loader.batch_size is None or len(loader.dataset) < 2:
+        raise NotExamined("The data set of the training loader has fewer than two samples, or its samples are batches.")
+    return loader
+
+
+def _path_of_labels(setup: TrainingSetup) -> str:
+    declared = setup.declare.labels
+    found = entry(setup, (declared,) if declared else _LABELS)
+    if found is not None:
+        return found[0]
+    if isinstance(setup.batch, list | tuple) and len(setup.batch) > 1:
+        return str(len(setup.batch) - 1)  # (inputs, target), by convention
+    raise NotExamined("The batch has no labels: pass Declare(labels=…).")
+
+
+def _read(loader: DataLoader[Any], path: str, samples: int) -> tuple[Tensor, Tensor, bool]:
+    """The labels of both samples of each pair, and whether the inputs of the first pair overlap."""
+    pairs = min(_PAIRS, samples // 2)
+    starts = [round(k * (samples - 2) / max(pairs - 1, 1)) for k in range(pairs)]
+    chosen = [starts[k : k + _PAIRS_IN_A_BATCH] for k in range(0, pairs, _PAIRS_IN_A_BATCH)]
+    labels: list[Tensor] = []
+    overlapping = False
+    with left_as_it_was(loader, seed=0):
+        for batch in _reader(loader, [[i + k for i in each for k in (0, 1)] for each in chosen]):
+            found = dict(tensors_in(batch))
+            labels.append(_class_ids(found.get(path)))
+            overlapping = overlapping or any(_overlap(tensor) for name, tensor in found.items() if name != path)
+    return torch.cat([each[0::2] for each in labels]), torch.cat([each[1::2] for each in labels]), overlapping
+
+
+def _reader(loader: DataLoader[Any], batches: list[list[int]]) -> Iterator[Any]:
+    workers = min(2, loader.num_workers)
+    return iter(
+        DataLoader(
+            loader.dataset,
+            batch_sampler=batches,
+            collate_fn=loader.collate_fn,
+            num_workers=workers,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context if workers else None,
+            timeout=_TIMEOUT_S if workers else 0,
+        )
+    )
+
+
+def _class_ids(labels: Tensor | None) -> Tensor:
+    """One label for each sample. Raises NotExamined for sequences and numbers."""
+    if labels is None or labels.numel() != len(labels) or len(labels) % 2:
+        raise NotExamined("The labels are not one class for each sample.")
+    flat = labels.detach().cpu().flatten()
+    if flat.is_floating_point() and not bool(((flat == 0) | (flat == 1)).all()):
+        raise NotExamined("The targets are numbers and not classes.")
+    return flat.long()
+
+
+def _overlap(rows: Tensor) -> bool:
+    """Whether the second of the first two rows is the first one, moved along its first dimension."""
+    if rows.ndim < 2 or len(rows) < 2 or rows.shape[1] < 4:
+        return False
+    one, other = rows[0], rows[1]
+    if bool((one == one[:1]).all()):
+        return False
+    return any(torch.equal(one[by:], other[:-by]) for by in range(1, len(one) // 2 + 1))
+
+
+def _log10_at_most(changes: int, pairs: int, probability: float) -> float:
+    """log10 of the binomial probability of at most so many changes."""
+    if probability <= 0 or changes >= pairs:
+        return 0.0
+    logs = [
+        math.lgamma(pairs + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(pairs - k + 1)
+        + k * math.log(probability)
+        + (pairs - k) * math.log1p(-probability)
+        for k in range(changes + 1)
+    ]
+    highest = max(logs)
+    return min(0.0, (highest + math.log(sum(math.exp(each - highest) for each in logs))) / math.log(10))
