@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from debugkit import Declare
 from faults.fault import fault
@@ -166,3 +167,17 @@ def head_drawn_far_too_wide(program: Program) -> None:
 def labels_shifted_by_the_dataset_and_by_the_model(program: Program) -> None:
     labels = program.batch["labels"]
     program.batch["labels"] = torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], -100)], 1)
+
+
+_IN_ORDER = "ticks_standardised_in_the_model_and_read_in_an_order_that_was_shuffled_once"
+
+
+@fault("DK318", of=_IN_ORDER, says="sorted by entry `1`")
+def samples_of_one_folder_after_the_other(program: Program) -> None:
+    ticks, labels = program.loaders.dataset.tensors
+    program.loaders = DataLoader(TensorDataset(ticks[labels.argsort()], labels.sort().values), batch_size=16)
+
+
+@fault("DK319", of=_IN_ORDER, module="layers.0")
+def ticks_given_to_the_first_layer(program: Program) -> None:
+    program.model.forward = lambda ticks: program.model.layers(ticks)

@@ -150,3 +150,29 @@ def run_resumed_from_a_checkpoint() -> Program:
             schedule.step()
 
     return Program(model, quadrants, quadrant_loss, optimizer, train, steps=LONG)
+
+
+class TickReader(nn.Module):
+    """Classifies encoder ticks, which it standardises itself with statistics of the training set."""
+
+    def __init__(self, data: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", data.mean(0))
+        self.register_buffer("std", data.std(0))
+        self.layers = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    def forward(self, ticks: Tensor) -> Tensor:
+        return self.layers((ticks - self.mean) / self.std)
+
+
+@program
+def ticks_standardised_in_the_model_and_read_in_an_order_that_was_shuffled_once() -> Program:
+    labels = (torch.arange(320) // 80)[torch.randperm(320)]
+    ticks = 20_000 + 9_000 * labels[:, None] + 500 * torch.randn(320, 3)
+    loader = DataLoader(TensorDataset(ticks, labels), batch_size=16)
+
+    def draw() -> tuple[Tensor, Tensor]:
+        rows = torch.randint(320, (16,))
+        return ticks[rows], labels[rows]
+
+    return Program(TickReader(ticks), draw, quadrant_loss, loaders=loader)

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import amount, entry_name
+from debugkit.rule_text import entry_name
 
 
 @measured_by(".measure:read_pairs_of_neighbours", cost=0, requires=("dataloader",))
@@ -93,7 +93,7 @@ def judge(seen: NeighbouringLabels, context: Context) -> Iterator[Finding]:
     yield context.finding(
         f"The training loader does not shuffle, and its data set is sorted by {entry_name(seen.path, 'the label')}: "
         f"{seen.changes} of {seen.pairs} pairs of neighbours have different labels, but "
-        f"{amount(seen.change_after_shuffle * seen.pairs, 2)} would after a shuffle.",
+        f"about {seen.change_after_shuffle * seen.pairs:.0f} would after a shuffle.",
         at=seen.made_at,
         input=seen.path,
         evidence={

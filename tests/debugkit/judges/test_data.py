@@ -24,6 +24,8 @@ from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverl
 from debugkit.rules.dk312_initial_loss import TrainingHistory
 from debugkit.rules.dk313_nonfinite_input import NonfiniteInput, NonfiniteInputs
 from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration
+from debugkit.rules.dk318_sorted_training_data import NeighbouringLabels
+from debugkit.rules.dk319_input_scale import RawInput, RawInputs
 
 FLOOR = 1e-5
 
@@ -326,3 +328,58 @@ def test_nonfinite_input_that_changes_nothing_is_information(finite: bool | None
 def test_labels_are_uninformative_above_the_significance_level(p_value: float) -> None:
     seen = LabelInformation("action", 200, 1.0, 1.0, p_value, 199)
     assert bool(judged("DK310", seen)) == (p_value > 0.05)
+
+
+# The order and the scale of the data
+
+
+SORTED = NeighbouringLabels("labels", 400, 16, 160, 3, 4, 0.75, -80.0, False, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fires"),
+    [
+        ({}, True),
+        ({"log10_p": -8.9}, False),
+        ({"changes": 11}, False),  # runs shorter than a batch
+        ({"batch_size": 1, "changes": 11}, False),
+        ({"batch_size": 64}, False),
+        ({"overlapping": True}, False),
+    ],
+)
+def test_sorted_labels_come_in_runs_as_long_as_a_batch(changes: dict[str, object], fires: bool) -> None:
+    assert bool(judged("DK318", replace(SORTED, **changes))) is fires  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"samples": 255}, "255 samples"),
+        ({"batch_size": 128}, "needs 512"),
+        ({"classes": 1}, "found 1"),
+        ({"classes": 1001}, "found 1,001"),
+    ],
+)
+def test_order_of_few_samples_or_classes_is_not_examined(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(NotExamined, match=why):
+        judged("DK318", replace(SORTED, **changes))  # type: ignore[arg-type]
+
+
+TICKS = RawInput("state", "x", 16, 3, 4e4, 2, 0.5, 0, False, gradient_ratio=1e5, adaptive=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({}, "warning"),
+        ({"adaptive": True}, "info"),
+        ({"gradient_ratio": 9e3}, "info"),
+        ({"largest": 9e3}, None),
+        ({"largest": 9e3, "smallest": 8e-3}, "warning"),
+        ({"rows": 3}, None),
+        ({"normalised_after": True}, None),
+    ],
+)
+def test_scale_of_an_input(changes: dict[str, object], severity: str | None) -> None:
+    found = judged("DK319", RawInputs((replace(TICKS, **changes),)))  # type: ignore[arg-type]
+    assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
