@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import _errors
 import _rule_pages
 import _tables
+from _translation import SUFFIX
 
 from debugkit.rule import all_rules
 from labs.authoring.mutation.page import mutation_page
@@ -147,7 +148,8 @@ def _cell(text: str) -> str:
 
 
 def _present(folder: str) -> list[str]:
-    return [page.relative_to(_tables.DOCS).as_posix() for page in (_tables.DOCS / folder).glob("*.md")]
+    there = (page for page in (_tables.DOCS / folder).glob("*.md") if not page.name.endswith(SUFFIX))
+    return [page.relative_to(_tables.DOCS).as_posix() for page in there]
 
 
 def _read(path: str) -> str | None:
