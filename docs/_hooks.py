@@ -37,7 +37,10 @@ _TERMINAL = re.compile(r'<div class="[^"]*\bterminal\b.*?</div>', re.DOTALL)
 _MARK = re.compile("[✓✗]")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 _INDEX = "search/search_index.json"
+_ONLY_AT_THE_ROOT = ("404.html", "objects.inv")
+"""Files that every language's build writes there, of which the English ones stay."""
 _navigation: list[Any] = []
+_of_the_root: dict[str, bytes] = {}
 
 
 def on_config(config: Any) -> Any:
@@ -47,6 +50,9 @@ def on_config(config: Any) -> Any:
     """
     if not _navigation:
         _navigation.extend(config["nav"])
+    if _built_language(config) == KOREAN:
+        site = Path(config["site_dir"])
+        _of_the_root.update({name: (site / name).read_bytes() for name in _ONLY_AT_THE_ROOT if (site / name).exists()})
     with _language.spoken(_built_language(config)):
         config["repo_url"] = _facts.urls()["Repository"]
         config["repo_name"] = say("Repository")
@@ -69,7 +75,7 @@ def _whole_navigation(docs: Path) -> list[Any]:
         if "debugkit" in entry:
             entry["debugkit"] += _unnamed(docs / "debugkit", docs, named)
             entry["debugkit"] += [
-                {"Command lines": [f"reference/{page.name}" for page in sorted((docs / "reference").glob("*.md"))]}
+                {say("Command lines"): [f"reference/{page.name}" for page in sorted((docs / "reference").glob("*.md"))]}
             ]
         if "Rules" in entry:
             entry["Rules"] += _rule_sections(docs)
@@ -157,26 +163,25 @@ def on_env(env: Any, config: Any, **_: Any) -> Any:
     return env
 
 
-def on_post_template(output: str, template_name: str, config: Any) -> str:
-    """One page for addresses that do not exist: servers know only the one at the root."""
-    return "" if template_name == "404.html" and _built_language(config) == KOREAN else output
-
-
 @plugins.event_priority(-200)  # after the plugin, which has built every language by then and written one index
 def on_post_build(config: Any) -> None:
-    """Give each language its own search index: the Korean pages' search reads the one below `ko/`."""
-    site = Path(config["site_dir"])
+    """Give each language its own search index, with addresses below the language's home page."""
+    site, below = Path(config["site_dir"]), f"{KOREAN}/"
+    for name, content in _of_the_root.items():
+        (site / name).write_bytes(content)
     index = json.loads((site / _INDEX).read_text(encoding="utf-8"))
-    below = f"{KOREAN}/"
-    korean = [entry for entry in index["docs"] if entry["location"].startswith(below)]
     english = [entry for entry in index["docs"] if not entry["location"].startswith(below)]
-    for folder, entries in ((site, english), (site / KOREAN, korean)):
-        (folder / _INDEX).parent.mkdir(parents=True, exist_ok=True)
-        (folder / _INDEX).write_text(_compact({**index, "docs": entries}), encoding="utf-8")
+    korean = [entry for entry in index["docs"] if entry["location"].startswith(below)]
+    for entry in korean:
+        entry["location"] = entry["location"].removeprefix(below)
+    _write_index(site, {**index, "docs": english})
+    _write_index(site / KOREAN, {**index, "docs": korean})
 
 
-def _compact(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+def _write_index(folder: Path, index: dict[str, Any]) -> None:
+    (folder / _INDEX).parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(index, separators=(",", ":"), ensure_ascii=False)
+    (folder / _INDEX).write_text(text, encoding="utf-8")
 
 
 def _coloured(mark: re.Match[str]) -> str:
