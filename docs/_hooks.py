@@ -216,7 +216,9 @@ def _lesson_sections(docs: Path) -> list[dict[str, list[str]]]:
     for chapter in _tables.chapters():
         folder = docs / "lessons" / chapter.name
         lessons = [page for page in sorted(folder.glob("[0-9][0-9]_*.md")) if not page.name.endswith(SUFFIX)]
-        sections.append({chapter.title: [page.relative_to(docs).as_posix() for page in [folder / "index.md", *lessons]]})
+        sections.append(
+            {chapter.title: [page.relative_to(docs).as_posix() for page in [folder / "index.md", *lessons]]}
+        )
     return sections
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import _language
-from markdown.extensions.toc import slugify_unicode
 from _language import say
+from markdown.extensions.toc import slugify_unicode
 
 from debugkit.rule import Rule
 from labs.grading.catalog import Lab
