@@ -2,9 +2,9 @@
 
     python docs/_language.py    # add to docs/_ko.po the texts that it lacks, remove those that nothing says
 
-`say("text")` is the text in that language. Its sources are calls of `say` in these modules, `"text" | say` in the theme's
-templates, the navigation in mkdocs.yml, and the tables of chapters, symptoms and checklists. Texts of labs and rules are
-in their Korean pages, and in the labs' own catalogue.
+`say("text")` is the text in that language. Its sources are calls of `say` in these modules, `"text" | say` in the
+theme's templates, the navigation in mkdocs.yml, and the tables of chapters, symptoms and checklists. Texts of labs and
+rules are in their Korean pages, and in the labs' own catalogue.
 """
 
 from __future__ import annotations
@@ -118,9 +118,8 @@ def _of_table(table: Any, keys: tuple[str, ...]) -> Iterator[str]:
 
 def _of_module(module: ast.Module) -> Iterator[str]:
     for node in ast.walk(module):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("say", "_language.say"):
-            if node.args and isinstance(node.args[0], ast.Constant):
-                yield node.args[0].value
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "say" and isinstance(node.args[0], ast.Constant):
+            yield node.args[0].value
 
 
 def _block(page: str, number: int) -> str:

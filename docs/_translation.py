@@ -96,17 +96,18 @@ def _front_problems(before: str, after: str) -> Iterator[str]:
     for one, two in zip(_front_lines(before), _front_lines(after), strict=False):
         yield from (f"line {two.line}: {problem}" for problem in one.problems(two))
     try:
-        english, other = (
-            yaml.safe_load(front["front"]) if front else {} for front in map(FRONT.match, (before, after))
-        )
+        english, other = _front_matter(before), _front_matter(after)
     except yaml.YAMLError as error:
         yield f"the front matter is not YAML: {' '.join(str(error).split())}"
         return
-    translated = {"title", "description", "source"}
-    if {key: value for key, value in english.items() if key not in translated} != {
-        key: value for key, value in other.items() if key not in translated
-    } or (english.keys() - other.keys()):
+    same = english.keys() - {"title", "description"}
+    if english.keys() != other.keys() - {"source"} or any(english[key] != other[key] for key in same):
         yield "the front matter is not the English page's: run `fill`"
+
+
+def _front_matter(text: str) -> dict[str, object]:
+    front = FRONT.match(text)
+    return yaml.safe_load(front["front"]) if front else {}
 
 
 def _misaligned(translated: Path) -> bool:
