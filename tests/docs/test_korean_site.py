@@ -58,7 +58,7 @@ def test_the_switch_leads_to_the_same_page_and_back(site: Path, pages: dict[str,
 
 def test_navigation_and_theme_are_korean(pages: dict[str, str]) -> None:
     text = pages["start"]
-    for said in ("어떤 증상이 보이나요?", "체크리스트", "용어집", "어두운 색으로", "저장소", "본문으로 이동"):
+    for said in ("어떤 증상이 보이나요?", "체크리스트", "용어집", "어두운 색으로", "저장소", "콘텐츠로 이동"):
         assert said in text, said
     tabs = re.search(r'<nav class="md-tabs".*?</nav>', text, re.DOTALL)
     assert tabs is not None
@@ -85,7 +85,7 @@ def test_the_search_of_a_language_has_the_pages_of_that_language(site: Path) -> 
     ("query", "page"),
     [
         ("블록 옆에서", "lessons/actions/41_hovers_beside/"),
-        ("그래디언트가 사라진다", "debugkit/rules/dk109_vanishing_gradient/"),
+        ("브로드캐스팅이 일어난다", "debugkit/rules/dk002_silent_broadcast/"),
         ("mat1 and mat2 shapes cannot be multiplied (4x3 and 5x6)", "errors/#mat1-and-mat2-shapes"),
         ("silent-broadcast", "debugkit/rules/dk002_silent_broadcast/"),
     ],
