@@ -275,10 +275,5 @@ def test_the_search_of_a_korean_page_finds_korean_pages(page: Any, address: str)
     page.goto("ko/start/")
     found = results(page, "블록 옆에서")
     assert found
-    assert all(one.startswith((f"{address}ko/", "../", "/ko/")) for one in found)
-    assert any(
-        "ko/lessons/actions/41_hovers_beside" in page.evaluate("to => new URL(to, location).href", one) for one in found
-    )
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(f"^{address}ko/"))
+    assert all(one.startswith(f"{address}ko/") for one in found), found
+    assert any("41_hovers_beside" in one for one in found), found
