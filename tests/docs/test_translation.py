@@ -52,12 +52,22 @@ def prose(text: str) -> Iterator[str]:
             yield re.sub(r"\]\([^)]*\)|<[^>]+>|\{[^}]*\}", "", CODE_SPAN.sub("", block.text))
 
 
-def test_a_lesson_has_one_korean_title_wherever_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lesson_has_one_korean_title_wherever_it_is_named() -> None:
     with LANGUAGE.spoken(LANGUAGE.KOREAN):
         titles = {lab.id: LANGUAGE.title_of(lab.lesson, lab.title) for lab in all_labs()}
     for page in korean():
         for number, title in LESSON_LINK.findall(page.read_text(encoding="utf-8")):
             assert title == titles[number], f"{page.relative_to(DOCS)}: lesson {number} is {titles[number]!r}"
+
+
+def test_the_command_line_names_a_lesson_as_its_page_does() -> None:
+    if not LANGUAGE.LABS_CATALOGUE.exists():
+        pytest.skip("there is no catalogue of the labs")
+    said = {entry.msgid: entry.msgstr for entry in polib.pofile(str(LANGUAGE.LABS_CATALOGUE))}
+    with LANGUAGE.spoken(LANGUAGE.KOREAN):
+        titles = {lab.title: LANGUAGE.title_of(lab.lesson, lab.title) for lab in all_labs()}
+    different = {title: (page, said[title]) for title, page in titles.items() if said.get(title, page) != page}
+    assert not different, f"English, the page's, the command line's: {different}"
 
 
 def test_the_sites_texts_are_translated_and_no_other_text_is_in_the_catalogue() -> None:
