@@ -91,15 +91,26 @@ def test_the_search_of_a_language_has_the_pages_of_that_language(site: Path) -> 
     ],
 )
 def test_a_korean_word_and_an_english_message_find_their_page(site: Path, query: str, page: str) -> None:
+    found = searched(site, query)[query][:10]
+    assert page in found, found
+
+
+def test_a_particle_changes_nothing(site: Path) -> None:
+    bare, *others = searched(site, "그래디언트", "그래디언트를", "그래디언트의").values()
+    assert bare
+    assert all(other == bare for other in others)
+
+
+def searched(site: Path, *queries: str) -> dict[str, list[str]]:
+    """What the Korean pages' search finds for each query."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed: the site's search is JavaScript")
     asked = subprocess.run(
-        [node, SITE_SEARCH, site, "ko"], input=json.dumps([query]), capture_output=True, text=True, check=False
+        [node, SITE_SEARCH, site, "ko"], input=json.dumps(queries), capture_output=True, text=True, check=False
     )
     assert asked.returncode == 0, asked.stderr
-    found = json.loads(asked.stdout)[query]
-    assert page in found[:10], found[:10]
+    return json.loads(asked.stdout)
 
 
 @of_each_lab
