@@ -19,7 +19,7 @@ check the scale of its input.
 
 ## When it stays silent
 - Weights that were loaded or trained: `Declare(pretrained=True)`, a model loaded from a name, norm layers whose weights
-  differ, an optimizer with state.
+  differ from each other, an optimizer with state.
 - Contrastive losses over the batch, class weights, label smoothing, and fewer than 8 targets.
 
 ## Lesson
