@@ -1,7 +1,8 @@
 """Before any training the loss is far above that of guessing.
 
 ## What it finds
-A cross-entropy above 2 ln(C) at initialisation, where C is the number of classes that are not masked. A freshly
+A cross-entropy above 2 ln(C) at initialisation, where C is the number of classes that are not masked (`info` up to
+8 ln(C)). A freshly
 initialised classifier guesses: its loss is ln(C) for any classes in the batch.
 
 ## Why it hurts
