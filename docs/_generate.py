@@ -48,9 +48,10 @@ def rules_index() -> str:
     lines = [
         "# Rules",
         "",
-        "Each rule finds one fault. `error` is reserved for what is proved, a statistic is a `warning`, a heuristic is",
-        "`info`. The cost is what `debugkit.check` runs for it beyond one observed step: F is free, 1F one forward",
-        "pass, 1S one training step, nS several.",
+        "Each rule finds one fault. Only what is proved and certainly wrong is an `error`. What is proved and may be",
+        "intended, a statistic, and a heuristic with clear evidence are a `warning`; the rest is `info`. The cost is",
+        "what `debugkit.check` runs for it beyond one observed step: `F` is free, `3F` three forward passes, `data`",
+        "reads batches of the loader, and `2P` needs two processes.",
         "",
     ]
     for chapter in _tables.chapters():
