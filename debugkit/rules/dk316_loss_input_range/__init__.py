@@ -12,7 +12,7 @@ Softmax before `cross_entropy` and probabilities given to `nll_loss` are
 
 ## Why it hurts
 Nothing raises. With targets above 1, or with logits in `nll_loss`, the loss has no lower bound: it becomes negative and
-falls for ever while the predictions get worse. With a sigmoid before `cross_entropy`, the loss cannot fall below
+falls without end while the predictions get worse. With a sigmoid before `cross_entropy`, the loss cannot fall below
 ln(e + C - 1) - 1, which is 1.46 with ten classes.
 
 ## Evidence
