@@ -1,8 +1,8 @@
 """The training data are sorted by class and the loader does not shuffle, so most batches hold one class.
 
 ## What it finds
-A training loader that reads a map-style data set in order (`shuffle=False`, the default), while the labels come in runs
-that are at least as long as a batch.
+A training loader that reads a map-style data set in order (`shuffle=False`, the default), while the same label comes in
+runs that are longer than a batch.
 
 ## Why it hurts
 A data set that is read from one folder per class is sorted by class. Each batch then trains the model to answer a
@@ -10,9 +10,9 @@ single class, and the next ones to forget it. The loss is small within a class a
 running statistics of BatchNorm belong to the last class.
 
 ## Evidence
-How often two neighbours in the data set have different labels, and how often they would after a shuffle, from the
-frequencies of the classes. `log10_p` is the probability of so few changes after a shuffle; the threshold is -9. The
-changes also give the mean length of a run, which is compared with the batch size.
+How often two samples that are one batch apart have different labels (`different`), and how often they would after a
+shuffle, from the frequencies of the classes. `log10_p` is the probability of so few after a shuffle; the threshold
+is -9.
 
 ## Fix
 Pass `shuffle=True` to the DataLoader, or shuffle the list of samples once when the data set is built.
@@ -20,12 +20,13 @@ Pass `shuffle=True` to the DataLoader, or shuffle the list of samples once when 
 ## When it stays silent
 - Any sampler but `SequentialSampler`, your own batch sampler, and iterable data sets, which may shuffle.
 - Classes that are only unbalanced, and runs shorter than a batch: pairs and triplets that are neighbours on purpose.
+  With a batch size below 16, samples that are 15 apart are compared.
 - Overlapping windows of one recording, targets that are numbers or sequences, and more than 1,000 classes.
 - Fewer than 256 samples, or fewer than four batches.
 - Loaders that are not passed under the name `train`, except for the only one.
 
 ## Cost
-Reads up to 160 pairs of neighbours from the data set, at equal distances, with at most two of the loader's workers.
+Reads up to 160 pairs of samples from the data set, with at most two of the loader's workers.
 
 ## Lesson
 No lab of its own.
@@ -42,22 +43,24 @@ from debugkit.rule import Context, rule
 from debugkit.rule_text import entry_name
 
 
-@measured_by(".measure:read_pairs_of_neighbours", cost=0, requires=("dataloader",))
+@measured_by(".measure:read_pairs_of_samples", cost=0, requires=("dataloader",))
 @dataclass(frozen=True, slots=True)
-class NeighbouringLabels:
-    """The labels of pairs of neighbours of the training loader's data set, which the loader reads in order."""
+class LabelOrder:
+    """The labels of pairs of samples of the training loader's data set, which the loader reads in order."""
 
     path: str
     samples: int
     batch_size: int
+    distance: int
+    """Between the two samples of a pair: they are the ends of a batch, or 15 samples apart in smaller batches."""
     pairs: int
-    changes: int
+    different: int
     """The number of pairs with two different labels."""
     classes: int
-    change_after_shuffle: float
+    after_shuffle: float
     """The probability that two random samples have different labels."""
     log10_p: float
-    """The probability of so few changes after a shuffle, as a power of ten."""
+    """The probability of so few different pairs after a shuffle, as a power of ten."""
     overlapping: bool
     """Whether the inputs of neighbours are windows of one recording that overlap."""
     made_at: SourceLine | None
@@ -66,8 +69,6 @@ class NeighbouringLabels:
 IMPROBABLE = -9.0
 FEWEST = 256
 MOST_CLASSES = 1000
-SHORTEST_RUN = 16
-"""Shorter runs may be groups of samples that are neighbours on purpose, in batches of one."""
 BATCHES = 4
 
 
@@ -77,32 +78,30 @@ BATCHES = 4
     severity=Severity.WARNING,
     certainty=Certainty.STATISTICAL,
     modes=("loader",),
-    needs=(NeighbouringLabels,),
+    needs=(LabelOrder,),
 )
-def judge(seen: NeighbouringLabels, context: Context) -> Iterator[Finding]:
+def judge(seen: LabelOrder, context: Context) -> Iterator[Finding]:
     if seen.samples < FEWEST or seen.samples < BATCHES * seen.batch_size:
         raise NotExamined(
             f"The data set has {seen.samples:,} samples, but the test needs {max(FEWEST, BATCHES * seen.batch_size):,}."
         )
     if seen.classes < 2 or seen.classes > MOST_CLASSES:
         raise NotExamined(f"The test needs from two to {MOST_CLASSES:,} classes, but found {seen.classes:,}.")
-    run = seen.pairs / max(seen.changes, 1)
-    shortest = max(SHORTEST_RUN, seen.batch_size)
-    if seen.log10_p > IMPROBABLE or run < shortest or seen.overlapping:
+    if seen.log10_p > IMPROBABLE or seen.overlapping:
         return
+    expected = seen.after_shuffle * seen.pairs
     yield context.finding(
-        f"The training loader does not shuffle, and its data set is sorted by {entry_name(seen.path, 'the label')}: "
-        f"{seen.changes} of {seen.pairs} pairs of neighbours have different labels, but "
-        f"about {seen.change_after_shuffle * seen.pairs:.0f} would after a shuffle.",
+        f"The training loader does not shuffle, and its data set is sorted by {entry_name(seen.path, 'the label')}: of "
+        f"{seen.pairs} pairs of samples that are {seen.distance} apart, {seen.different} have different labels, but "
+        f"about {expected:.0f} would after a shuffle.",
         at=seen.made_at,
         input=seen.path,
         evidence={
-            "changes": seen.changes,
+            "different": seen.different,
             "pairs": seen.pairs,
-            "expected": seen.change_after_shuffle * seen.pairs,
+            "expected": expected,
             "log10_p": seen.log10_p,
             "threshold": IMPROBABLE,
-            "mean_run": run,
             "batch_size": seen.batch_size,
             "classes": seen.classes,
         },

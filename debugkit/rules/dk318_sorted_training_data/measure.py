@@ -1,4 +1,4 @@
-"""Reads pairs of neighbours from the training loader's data set and counts how often their labels differ."""
+"""Reads pairs of samples one batch apart from the training loader's data set and counts how often labels differ."""
 
 from __future__ import annotations
 
@@ -14,35 +14,39 @@ from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import entry
 from debugkit.interventions.program_lines import batches_made_at, files_on_the_stack, only_call
 from debugkit.loader_samples import left_as_it_was
-from debugkit.rules.dk318_sorted_training_data import NeighbouringLabels
+from debugkit.rules.dk318_sorted_training_data import LabelOrder
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _PAIRS = 160
 _PAIRS_IN_A_BATCH = 16
+_SMALLEST_BATCH = 16
+"""Samples that are nearer may be groups on purpose, in batches of one."""
 _TIMEOUT_S = 60.0
 _LABELS = ("labels", "label", "targets", "target", "y")
 
 
-def read_pairs_of_neighbours(setup: TrainingSetup) -> NeighbouringLabels:
-    """Compare the labels of sample i and sample i + 1, for up to 160 values of i. No forward pass."""
+def read_pairs_of_samples(setup: TrainingSetup) -> LabelOrder:
+    """Compare the labels of samples i and i + distance, for up to 160 values of i. No forward pass."""
     loader = _in_order(setup.loaders.get("train"))
     path = _path_of_labels(setup)
-    samples = len(loader.dataset)  # type: ignore[arg-type]
-    first, second, overlapping = _read(loader, path, samples)
+    samples, batch_size = len(loader.dataset), loader.batch_size or 1  # type: ignore[arg-type]
+    distance = max(batch_size, _SMALLEST_BATCH) - 1
+    first, second, overlapping = _read(loader, path, samples, distance)
     everything = torch.cat([first, second])
     _, counts = torch.unique(everything, return_counts=True)
-    changed = 1 - float((counts.double() / len(everything)).square().sum())
-    changes = int((first != second).sum())
-    return NeighbouringLabels(
+    after_shuffle = 1 - float((counts.double() / len(everything)).square().sum())
+    different = int((first != second).sum())
+    return LabelOrder(
         path=path,
         samples=samples,
-        batch_size=loader.batch_size or 1,
+        batch_size=batch_size,
+        distance=distance,
         pairs=len(first),
-        changes=changes,
+        different=different,
         classes=len(counts),
-        change_after_shuffle=changed,
-        log10_p=_log10_at_most(changes, len(first), changed),
+        after_shuffle=after_shuffle,
+        log10_p=_log10_at_most(different, len(first), after_shuffle),
         overlapping=overlapping,
         made_at=only_call("DataLoader", files_on_the_stack()) or batches_made_at(loader),
     )
@@ -55,8 +59,8 @@ def _in_order(loader: Iterable[Any] | None) -> DataLoader[Any]:
         raise NotExamined("The data set of the training loader is iterated and not indexed: it may shuffle.")
     if type(loader.sampler) is not SequentialSampler or type(loader.batch_sampler) not in (BatchSampler, type(None)):
         raise NotExamined("The training loader does not read its data set in order.")
-    if loader.batch_size is None or len(loader.dataset) < 2:
-        raise NotExamined("The data set of the training loader has fewer than two samples, or its samples are batches.")
+    if loader.batch_size is None or len(loader.dataset) < 2 * _SMALLEST_BATCH:
+        raise NotExamined("The data set of the training loader has fewer than 32 samples, or its samples are batches.")
     return loader
 
 
@@ -70,18 +74,17 @@ def _path_of_labels(setup: TrainingSetup) -> str:
     raise NotExamined("The batch has no labels: pass Declare(labels=…).")
 
 
-def _read(loader: DataLoader[Any], path: str, samples: int) -> tuple[Tensor, Tensor, bool]:
-    """The labels of both samples of each pair, and whether the inputs of the first pair overlap."""
+def _read(loader: DataLoader[Any], path: str, samples: int, distance: int) -> tuple[Tensor, Tensor, bool]:
+    """The labels of both samples of each pair, and whether the inputs of neighbours overlap."""
     pairs = min(_PAIRS, samples // 2)
-    starts = [round(k * (samples - 2) / max(pairs - 1, 1)) for k in range(pairs)]
+    last = max(samples - 1 - distance, 0)
+    starts = [round(k * last / max(pairs - 1, 1)) for k in range(pairs)]
     chosen = [starts[k : k + _PAIRS_IN_A_BATCH] for k in range(0, pairs, _PAIRS_IN_A_BATCH)]
-    labels: list[Tensor] = []
-    overlapping = False
+    batches = [[i + k for i in each for k in (0, min(distance, samples - 1))] for each in chosen]
     with left_as_it_was(loader, seed=0):
-        for batch in _reader(loader, [[i + k for i in each for k in (0, 1)] for each in chosen]):
-            found = dict(tensors_in(batch))
-            labels.append(_class_ids(found.get(path)))
-            overlapping = overlapping or any(_overlap(tensor) for name, tensor in found.items() if name != path)
+        neighbours, *read = _reader(loader, [[0, 1], *batches])
+    labels = [_class_ids(dict(tensors_in(batch)).get(path)) for batch in read]
+    overlapping = any(_overlap(tensor) for name, tensor in tensors_in(neighbours) if name != path)
     return torch.cat([each[0::2] for each in labels]), torch.cat([each[1::2] for each in labels]), overlapping
 
 
@@ -120,9 +123,9 @@ def _overlap(rows: Tensor) -> bool:
     return any(torch.equal(one[by:], other[:-by]) for by in range(1, len(one) // 2 + 1))
 
 
-def _log10_at_most(changes: int, pairs: int, probability: float) -> float:
-    """log10 of the binomial probability of at most so many changes."""
-    if probability <= 0 or changes >= pairs:
+def _log10_at_most(different: int, pairs: int, probability: float) -> float:
+    """log10 of the binomial probability that at most so many of the pairs differ."""
+    if probability <= 0 or different >= pairs:
         return 0.0
     logs = [
         math.lgamma(pairs + 1)
@@ -130,7 +133,7 @@ def _log10_at_most(changes: int, pairs: int, probability: float) -> float:
         - math.lgamma(pairs - k + 1)
         + k * math.log(probability)
         + (pairs - k) * math.log1p(-probability)
-        for k in range(changes + 1)
+        for k in range(different + 1)
     ]
     highest = max(logs)
     return min(0.0, (highest + math.log(sum(math.exp(each - highest) for each in logs))) / math.log(10))

@@ -48,3 +48,8 @@ def positives_after_negatives():
 def subset_of_a_sorted_data_set():
     data = TensorDataset(torch.randn(1000, 8), torch.arange(1000) // 250)
     return _program(DataLoader(Subset(data, range(0, 1000, 2)), 8))
+
+
+def large_batches():
+    data = TensorDataset(torch.randn(4000, 8), torch.arange(4000) // 1000)
+    return _program(DataLoader(data, 512))

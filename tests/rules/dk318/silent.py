@@ -63,6 +63,16 @@ def groups_of_one_class_within_a_batch():
     return _program(DataLoader(TensorDataset(torch.randn(400, 8), labels), 32), classes=20)
 
 
+def runs_shorter_than_a_batch():
+    labels = torch.randint(0, 20, (40,)).repeat_interleave(10)
+    return _program(DataLoader(TensorDataset(torch.randn(400, 8), labels), 64), classes=20)
+
+
+def groups_in_batches_of_one():
+    labels = torch.randint(0, 20, (100,)).repeat_interleave(4)
+    return _program(DataLoader(TensorDataset(torch.randn(400, 8), labels)), classes=20)
+
+
 def only_the_validation_loader_is_sorted():
     data = TensorDataset(torch.randn(400, 8), torch.randint(0, 4, (400,)))
     return _program({"train": DataLoader(data, 16), "validation": DataLoader(_sorted(), 16)})
