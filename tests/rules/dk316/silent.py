@@ -41,7 +41,8 @@ def nll_loss_that_selects_values():
 
 def likelihood_of_log_probabilities_of_a_checkpointed_head():
     def loss(logits, target):
-        return F.nll_loss(checkpoint(lambda x: x.log_softmax(-1) * 1.0, logits, use_reentrant=True), target)
+        advantage = torch.linspace(-2, 2, len(target))[:, None]
+        return F.nll_loss(checkpoint(lambda x: x.log_softmax(-1) * advantage, logits, use_reentrant=True), target)
 
     return _program(loss)
 
