@@ -18,6 +18,7 @@ from labs.grading.errors import CheckError, MissingFileError, SubmissionFileErro
 from labs.grading.files import read_text
 from labs.grading.grades import CheckResult, Outcome
 from labs.grading.submission_text import clean, shorten
+from labs.locale import message, translated
 
 ANSWERS = "answers.toml"
 """The file's name, in the learner's folder of a lab and in the solution."""
@@ -41,10 +42,12 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def blank(lab: Lab) -> str:
-    """The text of the file that `lab start` copies: every question as a comment above an empty answer."""
-    lines = [f"# Lab {lab.id}: measure, then write each answer between the quotes. `lab grade {lab.id}` checks them."]
+    """The text of the file that `lab start` copies, in the current language: every question as a comment above an empty answer."""
+    first = "# Lab {id}: measure, then write each answer between the quotes. `lab grade {id}` checks them."
+    lines = [message(first, id=lab.id)]
     for one in lab.questions:
-        lines += ["", f"# {one.text}", f"# {_sentence(_format_of(one))}", f'{one.id} = ""']
+        form = translated(_sentence(_format_of(one)))
+        lines += ["", f"# {translated(one.text)}", f"# {form}", f'{one.id} = ""']
     return "\n".join(lines) + "\n"
 
 

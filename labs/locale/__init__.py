@@ -76,14 +76,16 @@ class Catalogue:
 
     def translate(self, text: str) -> str | None:
         """The translation; None if there is none."""
-        found = self.texts.get(text)
-        if found is not None:
-            return found
-        for pattern, template in self.templates:
-            match = pattern.fullmatch(text)
-            if match is not None:
-                values = {name: self.translate(value) or value for name, value in match.groupdict().items()}
-                return with_particles(template.format(**values))
+        beginning = f"{text[:1].lower()}{text[1:]}"  # a phrase may begin a sentence
+        for one in dict.fromkeys((text, beginning)):
+            if one in self.texts:
+                return self.texts[one]
+        for one in dict.fromkeys((text, beginning)):
+            for pattern, template in self.templates:
+                match = pattern.fullmatch(one)
+                if match is not None:
+                    values = {name: self.translate(value) or value for name, value in match.groupdict().items()}
+                    return with_particles(template.format(**values))
         return None
 
 
@@ -119,6 +121,6 @@ def pattern_of(template: str) -> re.Pattern[str]:
         elif found[1] in seen:
             parts.append(f"(?P={found[1]})")
         else:
-            parts.append(f"(?P<{found[1]}>.+?)")
+            parts.append(f"(?P<{found[1]}>.*?)")
             seen.add(found[1])
     return re.compile("".join(parts) + re.escape(template[at:]), re.DOTALL)

@@ -96,7 +96,16 @@ SENTENCES = (
     "{files} are in {folder}, but are not a file. `lab reset {id}` restores a fresh copy and keeps what is there now.",
     "progress.json could not be read. It is kept as {file}, and your progress starts from zero.",
     "progress.json could not be read. It is kept as {file}, and your progress is what it was before the last change.",
-    "Your code is not the cause. {next}",
+    " The file has `{key}`, which is not the name of a question.",
+    "{where}: {sentence}",
+    *("The answer is {hint}, in {unit}.", "The answer is {hint}.", "The answer is one of: {choices}."),
+    *("Merged 1 lab from {file}.", "Merged {count} labs from {file}."),
+    *("The traceback is in {file}; please report it.", "Its traceback could not be saved ({why}). Please report it."),
+    "LAB_LANG is {name}, but the languages are: {languages}.",
+    "There is no language {name}. The languages are: {languages}.",
+    "Lab {id} was not started. It is now, in {folder}",
+    "{changed} of {count} results do not have this key's signature.",
+    *("in progress", " or ", " and "),
     "{sentence} That is no problem for your own code; use a container for code from people you do not trust.",
 )
 

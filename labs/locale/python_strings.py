@@ -32,7 +32,8 @@ def strings_in(source: str) -> Iterator[Found]:
         for text, is_template in variants(node):
             fixed = re.sub(r"\{\w*\}", "", text) if is_template else text
             if _is_prose(fixed):
-                yield Found(text, is_template, node.lineno)
+                named = _named(text)
+                yield Found(named, is_template or named != text, node.lineno)
 
 
 def called(source: str, names: set[str], position: int = 0) -> Iterator[Found]:
@@ -74,6 +75,12 @@ def variants(node: ast.expr) -> list[tuple[str, bool]]:
 Piece = str | ast.expr
 
 
+def _named(text: str) -> str:
+    """A text for `str.format` with a name in each pair of empty braces."""
+    numbers = itertools.count(2)
+    return re.sub(r"\{\}", lambda _: f"{{value{next(numbers)}}}", text.replace("{}", "{value}", 1))
+
+
 def _pieces(node: ast.expr) -> list[list[Piece]] | None:
     """For each part of a text in turn, what it may be."""
     if isinstance(node, ast.Constant):
@@ -97,7 +104,13 @@ def _choices(node: ast.expr) -> list[Piece]:
         return [node.value]
     if isinstance(node, ast.IfExp):
         return [*_choices(node.body), *_choices(node.orelse)]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _is_text(node.left):
+        return ["", *_choices(node.left)]  # the s of a plural
     return [node]
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _literal(text: Piece, is_template: bool) -> str:

@@ -21,7 +21,9 @@ _LEARNER = ("diff", "doctor", "export", "graded_attempt", "hints", "progress", "
 _SHARED = ("demonstrated_actions", "invariants", "reference_training", "stock_policy")
 _COMPOSED = re.compile(r"^\{?\w*\}? ?(is|has|lacks) \{|^(is|has) |: this \{|^\{said\}|^ |\{(verb|noun)\}")
 """Parts of sentences that `forms.py` holds whole."""
-_COMMAND = re.compile(r"(lab|python|debugkit|import|def|from) |^[\w ]+/|^<\?xml|^tests?/")
+_COMMAND = re.compile(
+    r"lab (list|run|grade|hint|diagnose|open) \S+$|lab hint|lab diagnose|(python|debugkit|import|def|from) |^<\?xml"
+)
 
 
 def all_texts() -> Iterator[Text]:
@@ -98,7 +100,7 @@ def _printed(source: str) -> Iterator[Found]:
     """What a module of the command line prints."""
     yield from called(source, {"translated", "message", "paragraph", "notice"})
     yield from called(source, {"next_command"}, 1)
-    yield from called(source, {"Failure", "print_error"})
+    yield from called(source, {"failure", "print_error"})
     yield from raised(source)
     if "_of_the_disk" in source or "OLDEST_PYTHON" in source:
         yield from (found for found in strings_in(source) if found.text.endswith((".", "`", "}")))
