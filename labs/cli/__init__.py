@@ -59,7 +59,7 @@ def print_error(sentence: str, arguments: Sequence[str]) -> None:
 
 
 def _in_language(sentence: str) -> str:
-    """The sentence in the current language; as it is on a Python that is too old, and without the catalogue's reader."""
+    """The sentence in the current language; in English on a Python that is too old, or if no catalogue can be read."""
     locale = sys.modules.get("labs.locale")
     try:
         return str(locale.translated(sentence)) if locale else sentence

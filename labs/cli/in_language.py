@@ -41,24 +41,19 @@ def translate_command(command: Any) -> None:
         setattr(rich_utils, name, translated(getattr(rich_utils, name)))
     for name in ("DEFAULT_STRING", "REQUIRED_LONG_STRING"):
         setattr(rich_utils, name, translated(getattr(rich_utils, name)))
-    for one in with_subcommands(command):
-        for holder in (one, *parameters(one)):
+    for one, options in with_subcommands(command):
+        for holder in (one, *options):
             if getattr(holder, "help", None):
                 holder.help = translated(holder.help)
         one.get_usage = functools.partial(_usage, one.get_usage)
 
 
-def with_subcommands(command: Any) -> Iterator[Any]:
-    """A command and everything below it."""
-    yield command
+def with_subcommands(command: Any, parent: Any = None) -> Iterator[tuple[Any, list[Any]]]:
+    """A command and everything below it, each with its options and arguments, `--help` among them."""
+    context = command.context_class(command, parent=parent, **command.context_settings)
+    yield command, list(command.get_params(context))
     for one in getattr(command, "commands", {}).values():
-        yield from with_subcommands(one)
-
-
-def parameters(command: Any) -> list[Any]:
-    """The options and arguments of a command, `--help` among them."""
-    context = command.context_class(command, **command.context_settings)
-    return list(command.get_params(context))
+        yield from with_subcommands(one, context)
 
 
 def _usage(original: Callable[[Any], str], context: Any) -> str:

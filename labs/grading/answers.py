@@ -42,7 +42,10 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def blank(lab: Lab) -> str:
-    """The text of the file that `lab start` copies, in the current language: every question as a comment above an empty answer."""
+    """The text of the file that `lab start` copies: every question as a comment above an empty answer.
+
+    It is in the current language.
+    """
     first = "# Lab {id}: measure, then write each answer between the quotes. `lab grade {id}` checks them."
     lines = [message(first, id=lab.id)]
     for one in lab.questions:
@@ -110,7 +113,7 @@ def reason(results: tuple[CheckResult, ...]) -> str | None:
 
 def _judged(question: Question, correct: Answer, written: Value, unknown: str) -> CheckResult:
     if isinstance(written, str) and not _bare(written):
-        how = f'Not answered yet. {question.measure} Then write `{question.id} = "…"` into {ANSWERS}.{unknown}'
+        how = f'Not answered yet. {question.measure} Then write `{question.id} = "…"` into answers.toml.{unknown}'
         return _result(question, "failed", how)
     why = refusal(question, correct, written)
     return _result(question, "passed" if why is None else "failed", why or "", written)

@@ -304,7 +304,10 @@ def explain(found: Any, reference: Reference, batch: dict[str, Tensor], what: st
     state = batch["state"]
     none = torch.zeros_like(state[:, PRESENT])
     pairs = [(BEFORE, PRESENT), None, *itertools.permutations((BEFORE, PRESENT, NEXT), 2)]
-    nearest, least = OTHER, TOLERANCE  # a loss is one number: two readings may be within the tolerance, and the nearest counts
+    nearest, least = (
+        OTHER,
+        TOLERANCE,
+    )  # a loss is one number: two readings may be within the tolerance, and the nearest counts
     for position, pair in itertools.product((PRESENT, NEXT, BEFORE, None), pairs):
         place = none if position is None else state[:, position]
         motion = (none if pair is None else state[:, pair[1]] - state[:, pair[0]])[:, :2]

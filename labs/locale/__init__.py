@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,9 @@ TEMPLATE = "python-brace-format"
 """The gettext flag of a template."""
 
 _PLACEHOLDER = re.compile(r"\{(\w*)(?:![rsa])?(?::[^{}]*)?\}|\{\{|\}\}")
+_FEW_LETTERS = 6
+_FORMS_OF_PARTS = (" ()", ": ", "yes ()", "no ()")
+_ONE_WORD = re.compile(r"\S*")
 _current = ENGLISH
 
 
@@ -68,25 +71,83 @@ def message(template: str, **values: object) -> str:
 
 
 @dataclass(frozen=True)
+class Template:
+    """One template, and what its sentences look like."""
+
+    english: str
+    translation: str
+
+    @functools.cached_property
+    def fixed(self) -> str:
+        """The text outside of the placeholders."""
+        return _PLACEHOLDER.sub("", self.english)
+
+    @functools.cached_property
+    def is_weak(self) -> bool:
+        """Whether so little of it is fixed that it also matches sentences that it did not make."""
+        return self.fixed not in _FORMS_OF_PARTS and sum(one.isalpha() for one in self.fixed) < _FEW_LETTERS
+
+    @functools.cached_property
+    def longest(self) -> str:
+        """The longest piece of the fixed text; without it in a sentence the pattern need not be compiled."""
+        pieces = _PLACEHOLDER.split(self.english)[::2]
+        return max((piece for piece in pieces if "{" not in self.english.replace(piece, "")), key=len, default="")
+
+    def matches(self, text: str) -> Iterator[dict[str, str]]:
+        """The values of the placeholders. Two of them with a space between are tried at each space."""
+        if self.longest not in text:
+            return
+        match = pattern_of(self.english).fullmatch(text)
+        if match is not None:
+            yield match.groupdict()
+        if match is not None and self.fixed == " ":
+            first, second = placeholders_of(self.english)
+            for space in re.finditer(" ", text):
+                yield {first: text[: space.start()], second: text[space.end() :]}
+
+
+@dataclass(frozen=True)
 class Catalogue:
     """The translations: those of whole texts, and the templates with the longest fixed text first."""
 
     texts: Mapping[str, str]
-    templates: Sequence[tuple[re.Pattern[str], str]]
+    templates: Sequence[Template]
 
-    def translate(self, text: str) -> str | None:
-        """The translation; None if there is none."""
+    def translate(self, text: str, weak: bool = True) -> str | None:
+        """The translation; None if there is none. Without `weak`, no weak template is tried."""
         beginning = f"{text[:1].lower()}{text[1:]}"  # a phrase may begin a sentence
         for one in dict.fromkeys((text, beginning)):
             if one in self.texts:
                 return self.texts[one]
-        for one in dict.fromkeys((text, beginning)):
-            for pattern, template in self.templates:
-                match = pattern.fullmatch(one)
-                if match is not None:
-                    values = {name: self.translate(value) or value for name, value in match.groupdict().items()}
-                    return with_particles(template.format(**values))
+        for templates in (self.strong, self.weak if weak else ()):
+            for one in dict.fromkeys((text, beginning)):
+                for template in templates:
+                    for values in template.matches(one):
+                        filled = self._filled(template, values)
+                        if filled is not None:
+                            return filled
         return None
+
+    @functools.cached_property
+    def strong(self) -> list[Template]:
+        """The templates that match no sentence but their own."""
+        return [template for template in self.templates if not template.is_weak]
+
+    @functools.cached_property
+    def weak(self) -> list[Template]:
+        """The others."""
+        return [template for template in self.templates if template.is_weak]
+
+    def _filled(self, template: Template, values: Mapping[str, str]) -> str | None:
+        """The translated template with its values; None if it is weak and a value is an unknown phrase."""
+        translations = {name: self.translate(value, weak=not template.is_weak) for name, value in values.items()}
+        unknown = [name for name, found in translations.items() if found is None]
+        if template.is_weak and (
+            len(unknown) == len(values) or any(not _ONE_WORD.fullmatch(values[name]) for name in unknown)
+        ):
+            return None
+        shown = {name: values[name] if found is None else found for name, found in translations.items()}
+        return with_particles(template.translation.format(**shown))
 
 
 @functools.cache
@@ -94,15 +155,20 @@ def _read(path: Path) -> Catalogue:
     import polib  # only for a language that is not English
 
     texts: dict[str, str] = {}
-    templates: list[tuple[int, re.Pattern[str], str]] = []
+    templates: list[Template] = []
     for entry in polib.pofile(str(path)):
         if entry.obsolete or entry.fuzzy or not entry.msgstr:
             continue
-        texts[entry.msgid] = entry.msgstr
-        if TEMPLATE in entry.flags:
-            templates.append((len(_PLACEHOLDER.sub("", entry.msgid)), pattern_of(entry.msgid), entry.msgstr))
-    templates.sort(key=lambda one: -one[0])
-    return Catalogue(texts, [(pattern, template) for _, pattern, template in templates])
+        # A clause that a check measures may end in a mark, which the message about it does not repeat.
+        forms = [(entry.msgid, entry.msgstr)]
+        if entry.msgid.endswith((",", ":")):
+            forms.append((entry.msgid[:-1], entry.msgstr.rstrip(",:")))
+        for text, translation in forms:
+            texts[text] = translation
+            if TEMPLATE in entry.flags:
+                templates.append(Template(text, translation))
+    templates.sort(key=lambda one: -len(one.fixed))
+    return Catalogue(texts, templates)
 
 
 def placeholders_of(template: str) -> list[str]:
@@ -110,6 +176,7 @@ def placeholders_of(template: str) -> list[str]:
     return [found[1] for found in _PLACEHOLDER.finditer(template) if found[0] not in ("{{", "}}")]
 
 
+@functools.cache
 def pattern_of(template: str) -> re.Pattern[str]:
     """A regular expression that matches what the template makes, with one group for each placeholder."""
     parts, at, seen = [], 0, set()

@@ -1,7 +1,7 @@
 """Renews the catalogue: adds the texts that are new, and marks as obsolete what `lab` no longer prints.
 
-    python labs/locale/extract.py            write them
-    python labs/locale/extract.py --check    only say what is missing, new or obsolete; exit code 1 if anything is
+    python -m labs.locale.extract            write them
+    python -m labs.locale.extract --check    only say what is missing, new or obsolete; exit code 1 if anything is
 
 The Korean text of a new entry is written by hand into `ko.po`.
 """
@@ -9,11 +9,8 @@ The Korean text of a new entry is written by hand into `ko.po`.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import polib
-
-sys.path[:0] = [str(Path(__file__).parents[2])]
 
 from labs.locale import CATALOGUE, TEMPLATE
 from labs.locale.sources import all_texts

@@ -23,6 +23,7 @@ WORDS = (
     *("Problem", "Stuck?", "Answer", "Symptom", "Requirement", "Seed", "Measured", "Expected", "Details"),
     *("cpu", "gpu", "sandbox", "limits", "workspace"),
     *("edit", "answer", "lesson"),
+    *("training", "evaluation", "head", "policy"),
     # Stages of the demo.
     *("The symptom", "The grader refuses the broken policy", "debugkit finds the place", "The fix"),
     "The grader accepts the fixed policy",

@@ -23,6 +23,7 @@ _COMPOSED = re.compile(r"^\{?\w*\}? ?(is|has|lacks) \{|^(is|has) |: this \{|^\{s
 """Parts of sentences that `forms.py` holds whole."""
 _COMMAND = re.compile(
     r"lab (list|run|grade|hint|diagnose|open) \S+$|lab hint|lab diagnose|(python|debugkit|import|def|from) |^<\?xml"
+    r"|test_\w+/|\{\w+\}/|# @package|defaults: \[|\{modes\}|[\w ]+, raising$"
 )
 
 
@@ -53,10 +54,10 @@ def _of_the_commands() -> Iterator[Text]:
     from typer.main import get_command
 
     from labs.cli.app import app
-    from labs.cli.in_language import parameters, with_subcommands
+    from labs.cli.in_language import with_subcommands
 
-    for command in with_subcommands(get_command(app)):
-        for holder in (command, *parameters(command)):
+    for command, options in with_subcommands(get_command(app)):
+        for holder in (command, *options):
             if getattr(holder, "help", None):
                 yield holder.help, False, f"lab {command.name}"
 
@@ -67,12 +68,9 @@ def _of_a_lab(lab: Path) -> Iterator[Text]:
     yield facts["title"], False, where
     yield facts["symptom"], False, where
     for question in facts.get("questions", ()):
-        for key in ("text", "measure", "hint", "unit"):
-            if " " in question.get(key, ""):
+        for key in ("text", "measure", "hint", "unit"):  # a choice is typed as it is
+            if question.get(key):
                 yield question[key], False, where
-        for choice in question.get("choices", ()):
-            if " " in choice:
-                yield choice, False, where
     yield from _of_the_solution(LABS.parent / "solutions" / lab.name)
     pieces = re.split(r"^## \d+\s*(.*)$", (lab / "hints.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     for title, text in zip(pieces[1::2], pieces[2::2], strict=True):
