@@ -99,6 +99,8 @@ SENTENCES = (
     "progress.json could not be read. It is kept as {file}, and your progress is what it was before the last change.",
     " The file has `{key}`, which is not the name of a question.",
     "{where}: {sentence}",
+    "{what} raised {error}: {text} ({file}, line {line}: {code})",
+    "{what} raised {error}: {text}",
     *("The answer is {hint}, in {unit}.", "The answer is {hint}.", "The answer is one of: {choices}."),
     *("Merged 1 lab from {file}.", "Merged {count} labs from {file}."),
     *("The traceback is in {file}; please report it.", "Its traceback could not be saved ({why}). Please report it."),

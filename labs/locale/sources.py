@@ -18,6 +18,7 @@ Text = tuple[str, bool, str]
 _GRADER = ("answers", "catalog", "expectations", "extras", "feedback", "files", "grader", "plugin", "queries")
 _SANDBOX = ("diagnosis", "fork_server", "launch", "protections", "session", "transport", "values")
 _LEARNER = ("diff", "doctor", "export", "graded_attempt", "hints", "progress", "status", "workspace")
+_CLASSROOM = ("entries", "grade_class", "key", "one_learner", "session", "submissions", "write_templates")
 _SHARED = ("demonstrated_actions", "invariants", "reference_training", "stock_policy")
 _COMPOSED = re.compile(r"^\{?\w*\}? ?(is|has|lacks) \{|^(is|has) |: this \{|^\{said\}|^ |\{(verb|noun)\}")
 """Parts of sentences that `forms.py` holds whole."""
@@ -31,11 +32,10 @@ def all_texts() -> Iterator[Text]:
     """Each text as often as it occurs."""
     yield from _of_the_forms()
     yield from _of_the_commands()
-    for folder, names in (("grading", _GRADER), ("grading/sandbox", _SANDBOX), ("learner", _LEARNER)):
+    folders = (("grading", _GRADER), ("grading/sandbox", _SANDBOX), ("learner", _LEARNER), ("classroom", _CLASSROOM))
+    for folder, names in folders:
         for name in names:
             yield from _of_python(LABS / folder / f"{name}.py", strings_in)
-    for path in sorted((LABS / "classroom").glob("*.py")):
-        yield from _of_python(path, raised)
     for path in sorted((LABS / "cli").glob("*.py")):
         yield from _of_python(path, _printed)
     for lab in sorted(LABS.glob("lab[0-9][0-9]_*")):
