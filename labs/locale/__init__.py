@@ -23,9 +23,9 @@ TEMPLATE = "python-brace-format"
 """The gettext flag of a template."""
 
 _PLACEHOLDER = re.compile(r"\{(\w*)(?:![rsa])?(?::[^{}]*)?\}|\{\{|\}\}")
-_FEW_LETTERS = 6
+_FEW_LETTERS = 5
 _FORMS_OF_PARTS = (" ()", ": ", "yes ()", "no ()")
-_ONE_WORD = re.compile(r"\S*")
+_ONE_WORD, _NUMBER = re.compile(r"\S*"), re.compile(r"[\d,.]+")
 _current = ENGLISH
 
 
@@ -120,8 +120,8 @@ class Catalogue:
             if one in self.texts:
                 return self.texts[one]
         for templates in (self.strong, self.weak if weak else ()):
-            for one in dict.fromkeys((text, beginning)):
-                for template in templates:
+            for template in templates:
+                for one in dict.fromkeys((text, beginning)):
                     for values in template.matches(one):
                         filled = self._filled(template, values)
                         if filled is not None:
@@ -141,13 +141,19 @@ class Catalogue:
     def _filled(self, template: Template, values: Mapping[str, str]) -> str | None:
         """The translated template with its values; None if it is weak and a value is an unknown phrase."""
         translations = {name: self.translate(value, weak=not template.is_weak) for name, value in values.items()}
-        unknown = [name for name, found in translations.items() if found is None]
-        if template.is_weak and (
-            len(unknown) == len(values) or any(not _ONE_WORD.fullmatch(values[name]) for name in unknown)
-        ):
+        if template.is_weak and not _is_plausible(template, values, translations):
             return None
         shown = {name: values[name] if found is None else found for name, found in translations.items()}
         return with_particles(template.translation.format(**shown))
+
+
+def _is_plausible(template: Template, values: Mapping[str, str], translations: Mapping[str, str | None]) -> bool:
+    """Whether a weak template made a sentence: what it has no translation of is a name or a number."""
+    unknown = [values[name] for name, found in translations.items() if found is None]
+    if template.fixed == " " and list(translations.values())[-1] is None:
+        return False
+    known = len(unknown) < len(values) or all(_NUMBER.fullmatch(value) for value in unknown)
+    return known and all(_ONE_WORD.fullmatch(value) for value in unknown)
 
 
 @functools.cache
