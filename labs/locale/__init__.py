@@ -19,6 +19,7 @@ from labs.locale.particles import with_particles
 CATALOGUE = Path(__file__).with_name("ko.po")
 ENGLISH = "en"
 LANGUAGES = (ENGLISH, "ko")
+FRAMES = "labs/locale/forms.py"
 TEMPLATE = "python-brace-format"
 """The gettext flag of a template."""
 
@@ -76,11 +77,13 @@ class Template:
 
     english: str
     translation: str
+    is_frame: bool = False
+    """Whether it is a sentence around phrases, so that it is tried before the phrases."""
 
     @functools.cached_property
     def fixed(self) -> str:
         """The text outside of the placeholders."""
-        return _PLACEHOLDER.sub("", self.english)
+        return _fixed(self.english)
 
     @functools.cached_property
     def is_weak(self) -> bool:
@@ -172,9 +175,14 @@ def _read(path: Path) -> Catalogue:
         for text, translation in forms:
             texts[text] = translation
             if TEMPLATE in entry.flags:
-                templates.append(Template(text, translation))
-    templates.sort(key=lambda one: -len(one.fixed))
+                is_frame = any(place == FRAMES for place, _ in entry.occurrences)
+                templates.append(Template(text, translation, is_frame and _fixed(text) not in _FORMS_OF_PARTS))
+    templates.sort(key=lambda one: (not one.is_frame, -len(one.fixed)))
     return Catalogue(texts, templates)
+
+
+def _fixed(template: str) -> str:
+    return _PLACEHOLDER.sub("", template)
 
 
 def placeholders_of(template: str) -> list[str]:

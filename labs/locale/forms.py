@@ -59,6 +59,7 @@ COMPARISONS = (
     "{what}: this is {value}, not {other} (off by {gap}).",
     "{what} has shape {value}, not {other}.",
     "{what} has shape {value} at {place}, not {other}.",
+    *("{what}: this has shape {value}, not {other}.", "{what}: this has length {value}, not {other}."),
     "{what} has dtype {value}, not {other}.",
     "{what} has dtype {value} at {place}, not {other}.",
     "{what} has length {value}, not {other}.",
