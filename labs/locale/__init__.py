@@ -161,7 +161,7 @@ def _is_plausible(template: Template, values: Mapping[str, str], translations: M
 
 @functools.cache
 def _read(path: Path) -> Catalogue:
-    import polib  # only for a language that is not English
+    import polib  # type: ignore[import-untyped]  # only for a language that is not English
 
     texts: dict[str, str] = {}
     templates: list[Template] = []
