@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -58,5 +59,7 @@ for _name, _command in {
 }.items():
     app.command(_name)(_command)
 
-app.add_typer(classroom)
-app.add_typer(dev)
+# A course pack has neither.
+for _group, _package in ((classroom, "labs.classroom"), (dev, "labs.authoring.verify")):
+    if find_spec(_package) is not None:
+        app.add_typer(_group)

@@ -16,10 +16,12 @@ from labs.cli.overview_commands import read_progress
 from labs.cli.show_diff import show_diff
 from labs.grading.answers import ANSWERS, correct_answers
 from labs.grading.catalog import Lab, find
+from labs.grading.submission_text import clean
 from labs.learner import progress
 from labs.learner.diff import diff_from_starter, diff_of_answers
 from labs.learner.hints import HINTS, hints
-from labs.learner.lesson import lesson_address
+from labs.learner.lesson import lesson_place
+from labs.learner.pack import has_solutions, require_solutions
 from labs.learner.workspace import Workspace, resolve
 
 
@@ -38,7 +40,9 @@ def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
         out.print(f"  [quiet]edit[/]    {path_markup(here.attempt(lab) / name)}", soft_wrap=True)
     if lab.questions:
         out.print(f"  [quiet]answer[/]  {path_markup(here.attempt(lab) / ANSWERS)}", soft_wrap=True)
-    out.print(f"  [quiet]lesson[/]  {lesson_address(lab)}", soft_wrap=True)
+    lesson = lesson_place(lab)
+    if lesson is not None:
+        out.print(f"  [quiet]lesson[/]  {escape(clean(lesson))}", soft_wrap=True)
     out.print()
     next_command(f"lab run {lab.id}", "see the symptom")
     next_command(f"lab grade {lab.id}", "when you think it is fixed")
@@ -71,7 +75,7 @@ def hint(
     out.print()
     if wanted < HINTS:
         next_command(f"lab hint {lab.id}", "if this is not enough")
-    else:
+    elif has_solutions():
         next_command(f"lab solution {lab.id} --give-up", "the last resort")
     out.print()
 
@@ -114,6 +118,7 @@ def solution(
     from rich.padding import Padding
 
     lab, here = find(number), resolve(workspace)
+    require_solutions("solutions")
     status = read_progress(here).status(lab.id)
     if status not in ("passed", "given_up"):
         if not give_up:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging
 from labs.grading.catalog import Lab
+from labs.learner.pack import has_solutions
 
 if TYPE_CHECKING:
     from labs.grading.feedback import FeedbackStep
@@ -68,9 +69,10 @@ def show_grade(grade: Grade, lab: Lab) -> None:
     head = Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), " ")
     print_hanging(head, Text.assemble(verdict, "  ", (facts, "quiet")))
     out.print()
-    _show_steps(feedback_steps(grade, lab))
+    _show_steps(feedback_steps(grade, lab, diagnosis=has_solutions()))
     if grade.verdict == "passed":
-        next_command(f"lab solution {lab.id}", "compare with the shipped solution")
+        if has_solutions():
+            next_command(f"lab solution {lab.id}", "compare with the shipped solution")
         next_command("lab list", "choose another")
         out.print()
 
