@@ -40,7 +40,8 @@ NOT_BUNDLED = ("wrong_fixes", "mutants.json", "equivalent_mutants.toml", "figure
 PACKAGES = ("cli", "grading", "learner", "vla")
 """Of `labs`: what a learner's commands import. The commands of authors and instructors stay behind."""
 _LABS = Path(__file__).parents[1]
-_CANONICAL = "authoring/canonical.py"  # `lab upgrade` compares checks with it
+_COMPARING = ("authoring/__init__.py", "authoring/canonical.py", "authoring/imports.py")
+"""What `lab upgrade` compares checks with."""
 _FORMER_NAMES = "learner/former_names.py"
 _TELLING = 9
 """A shorter line, such as `finally:`, tells nothing."""
@@ -103,7 +104,7 @@ def _write(root: Path, labs: Sequence[Lab], pack: Pack, hints: int) -> None:
         shutil.copyfile(module, root / "labs" / module.name)
     for package in PACKAGES:
         shutil.copytree(_LABS / package, root / "labs" / package, ignore=ignored)
-    for name in ("authoring/__init__.py", _CANONICAL):
+    for name in _COMPARING:
         (root / "labs" / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(_LABS / name, root / "labs" / name)
     _without_former_names(root / "labs" / _FORMER_NAMES)

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from labs.cli import attempt_commands, demo_command, grade_command, observe_commands, overview_commands, watch_command
+from labs.cli import (
+    attempt_commands,
+    demo_command,
+    grade_command,
+    observe_commands,
+    overview_commands,
+    upgrade_command,
+    watch_command,
+)
 from labs.cli.class_commands import classroom
 from labs.cli.dev_commands import dev
 
@@ -56,6 +64,7 @@ for _name, _command in {
     "demo": demo_command.demo,
     "doctor": overview_commands.doctor,
     "init": overview_commands.init,
+    "upgrade": upgrade_command.upgrade,
 }.items():
     app.command(_name)(_command)
 

@@ -18,6 +18,7 @@ from labs.grading.answers import ANSWERS, correct_answers
 from labs.grading.catalog import Lab, find
 from labs.grading.submission_text import clean
 from labs.learner import progress
+from labs.learner.checks_hash import checks_hash
 from labs.learner.diff import diff_from_starter, diff_of_answers
 from labs.learner.hints import HINTS, hints
 from labs.learner.lesson import lesson_place
@@ -147,9 +148,11 @@ def _show_answers(lab: Lab) -> None:
 
 def start_attempt(workspace: Workspace, lab: Lab) -> bool:
     """Start a lab and record the time; True if files were copied."""
-    read_progress(workspace)  # if the start cannot be recorded, nothing is copied
+    first = read_progress(workspace).status(lab.id) == "new"  # if the start cannot be recorded, nothing is copied
     copied = workspace.start(lab)
     record(workspace, progress.started(lab.id, datetime.now(UTC)))
+    if first:
+        record(workspace, progress.checked_by(lab.id, checks_hash(lab)))
     return copied
 
 

@@ -10,6 +10,7 @@ from labs.grading.catalog import Lab
 from labs.grading.grader import grade
 from labs.grading.grades import CheckResult, Grade
 from labs.learner import progress
+from labs.learner.checks_hash import checks_hash
 from labs.learner.workspace import Workspace, WorkspaceError
 
 
@@ -37,7 +38,11 @@ def record_grade(workspace: Workspace, lab: Lab, done: Grade) -> str | None:
         return None
     change = progress.graded(lab.id, done.verdict == "passed", datetime.now(UTC), done.recognised_wrong_fix)
     try:
-        return progress.record(workspace, change).notice
+        notice = progress.record(workspace, change).notice
+        if done.verdict == "passed":
+            workspace.keep_passed(lab)
+            progress.record(workspace, progress.checked_by(lab.id, checks_hash(lab)))
+        return notice
     except (progress.ProgressError, WorkspaceError) as error:
         why = str(error)
     except OSError as error:

@@ -2,7 +2,8 @@
 
     workspace/
       .lab/                          progress.json and the one before it, the lock, started/ (starters as copied),
-                                     attempts/ (kept by reset)
+                                     passed/ (what passed last), attempts/ (kept by reset),
+                                     backups/ (kept by upgrade)
       lab03_gripper_never_closes/        the learner's copy; the shipped starter is never edited
 
 Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that is killed
@@ -15,7 +16,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,8 +78,23 @@ class Workspace:
 
     def starter(self, lab: Lab) -> Path:
         """The folder with the files as this learner received them; the shipped ones if those were not kept."""
-        kept = _folder_in(self.state / "started", lab)
+        kept = self.kept_starter(lab)
         return kept if all((kept / name).is_file() for name in lab.editable) else lab.folder
+
+    def kept_starter(self, lab: Lab) -> Path:
+        """The folder with the files as they were copied, existing or not."""
+        return _folder_in(self.state / "started", lab)
+
+    def passed(self, lab: Lab) -> Path:
+        """The folder with the files of the last pass, existing or not."""
+        return _folder_in(self.state / "passed", lab)
+
+    def keep_passed(self, lab: Lab) -> None:
+        """Keep the attempt as it is as the submission that passed last. Raises OSError, WorkspaceError."""
+        with self.locked():
+            attempt, kept = self.attempt(lab), self.passed(lab)
+            names = [name for name in originals(lab) if (attempt / name).is_file()]
+            self._replace(kept, self._staged({name: (attempt / name).read_bytes() for name in names}))
 
     def start(self, lab: Lab) -> bool:
         """Copy the lab's editable files, and `answers.toml` if it has questions; True if anything was copied.
@@ -88,8 +104,8 @@ class Workspace:
         make_workspace(self.root)
         with self.locked():
             self._sweep()
-            originals = _originals(lab)
-            missing = [name for name in originals if not os.path.lexists(self.attempt(lab) / name)]
+            files = originals(lab)
+            missing = [name for name in files if not os.path.lexists(self.attempt(lab) / name)]
             if not self.attempt(lab).exists():
                 self._keep_starter(lab)
                 self._stage(lab).rename(self.attempt(lab))
@@ -97,7 +113,7 @@ class Workspace:
             else:
                 for name in missing:
                     (self.attempt(lab) / name).parent.mkdir(parents=True, exist_ok=True)
-                    write_atomically(self.attempt(lab) / name, originals[name])
+                    write_atomically(self.attempt(lab) / name, files[name])
         return bool(missing)
 
     def reset(self, lab: Lab, now: datetime | None = None) -> Path:
@@ -130,10 +146,13 @@ class Workspace:
             ) from None
 
     def _stage(self, lab: Lab) -> Path:
+        return self._staged(originals(lab))
+
+    def _staged(self, files: Mapping[str, bytes]) -> Path:
         staged = Path(tempfile.mkdtemp(dir=self.state, prefix="staging-"))
         try:
             staged.chmod(0o755)  # mkdtemp's 0700 would hide the attempt from an instructor's account
-            for name, content in _originals(lab).items():
+            for name, content in files.items():
                 (staged / name).parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(staged / name, content)
                 (staged / name).chmod(0o644)
@@ -144,11 +163,14 @@ class Workspace:
 
     def _keep_starter(self, lab: Lab) -> None:
         """Keep the files as they are copied now, so that a later upgrade of the labs does not change `lab diff`."""
-        fresh, kept = self._stage(lab), _folder_in(self.state / "started", lab)
-        kept.parent.mkdir(exist_ok=True)
-        if kept.exists():
-            kept.rename(fresh.with_name(f"{fresh.name}-old"))  # swept by the next command
-        fresh.rename(kept)
+        self._replace(self.kept_starter(lab), self._stage(lab))
+
+    @staticmethod
+    def _replace(folder: Path, fresh: Path) -> None:
+        folder.parent.mkdir(exist_ok=True)
+        if folder.exists():
+            folder.rename(fresh.with_name(f"{fresh.name}-old"))  # swept by the next command
+        fresh.rename(folder)
 
     def _sweep(self) -> None:
         """Remove what a killed process left. Nothing staged is in use, because the caller holds the lock."""
@@ -164,7 +186,7 @@ class Workspace:
         return place
 
 
-def _originals(lab: Lab) -> dict[str, bytes]:
+def originals(lab: Lab) -> dict[str, bytes]:
     """What a learner receives: the editable files, and a blank `answers.toml` for a lab with questions."""
     files = {name: (lab.folder / name).read_bytes() for name in lab.editable}
     return files | {ANSWERS: blank(lab).encode()} if lab.questions else files
