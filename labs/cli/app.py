@@ -10,6 +10,7 @@ import typer
 from labs.cli import (
     attempt_commands,
     demo_command,
+    export_command,
     grade_command,
     observe_commands,
     overview_commands,
@@ -64,6 +65,7 @@ for _name, _command in {
     "demo": demo_command.demo,
     "doctor": overview_commands.doctor,
     "init": overview_commands.init,
+    "export": export_command.export,
     "upgrade": upgrade_command.upgrade,
 }.items():
     app.command(_name)(_command)

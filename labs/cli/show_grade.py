@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -29,6 +30,7 @@ ROLE_STYLES = {
     "expected": "good",
     "note": "quiet",
     "command": "command",
+    "place": "",
 }
 NARROW = 60
 """Below this width each label has its own line."""
@@ -57,8 +59,11 @@ def show_check(check: CheckResult) -> None:
     print_hanging(prefix, Text.assemble(check.title, "  ", (aside, "quiet")))
 
 
-def show_grade(grade: Grade, lab: Lab) -> None:
-    """The verdict, and for a refusal the steps from the symptom to the next measurement."""
+def show_grade(grade: Grade, lab: Lab, folder: Path | None = None) -> None:
+    """The verdict, and for a refusal the steps from the symptom to the next measurement.
+
+    `folder`: where the learner's files are, to name the line that a refusal is about.
+    """
     from labs.grading.feedback import feedback_steps
 
     facts = " · ".join([*_count(grade), f"{grade.seconds:.1f} s"])
@@ -69,7 +74,7 @@ def show_grade(grade: Grade, lab: Lab) -> None:
     head = Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), " ")
     print_hanging(head, Text.assemble(verdict, "  ", (facts, "quiet")))
     out.print()
-    _show_steps(feedback_steps(grade, lab, diagnosis=has_solutions()))
+    _show_steps([*feedback_steps(grade, lab, diagnosis=has_solutions()), *_place(grade, lab, folder)])
     if grade.verdict == "passed":
         if has_solutions():
             next_command(f"lab solution {lab.id}", "compare with the shipped solution")
@@ -91,6 +96,15 @@ def show_total(grades: Sequence[Grade]) -> None:
     passed = sum(grade.passed for grade in grades)
     style = "good" if passed == len(grades) else "bad"
     out.print(Text.assemble("\n  ", (f"{passed} of {len(grades)} labs passed", style), "\n"))
+
+
+def _place(grade: Grade, lab: Lab, folder: Path | None) -> list[FeedbackStep]:
+    """The line of the learner's file, last: next to the prompt, where an editor's terminal makes it a link."""
+    from labs.grading.feedback import FeedbackStep
+    from labs.learner.place import place_of
+
+    place = place_of(grade, lab, folder) if folder is not None and grade.verdict == "failed" else None
+    return [] if place is None else [FeedbackStep("Place", str(place), "place")]
 
 
 def _count(grade: Grade) -> list[str]:
@@ -131,7 +145,7 @@ def _show_steps(steps: Sequence[FeedbackStep]) -> None:
             out.print(Text(f"  {step.label}", style="quiet"))
             head = indent
         body = Text(step.text, style=ROLE_STYLES[step.role])
-        if step.role == "command":  # never wrapped by us: a copied command must stay one line
+        if step.role in ("command", "place"):  # never wrapped by us: it is copied, or read by an editor
             out.print(Text.assemble(head, body), soft_wrap=True)
         else:
             print_hanging(head, body)

@@ -12,12 +12,12 @@ from labs.grading.catalog import Lab
 from labs.grading.comparison import compare
 from labs.grading.grades import CheckResult, Grade
 
-Role = Literal["text", "requirement", "problem", "expected", "note", "command"]
+Role = Literal["text", "requirement", "problem", "expected", "note", "command", "place"]
 
 
 @dataclass(frozen=True)
 class FeedbackStep:
-    """One labelled step. `role` says what the text is; a `command` is printed on one line, to be copied."""
+    """One labelled step. `role` says what the text is; a `command` or `place` is printed on one line."""
 
     label: str
     text: str
