@@ -45,8 +45,14 @@ def _root(
         # Eager: typer handles it before it looks for a command.
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
+    pack: Annotated[
+        # `labs.cli.main` takes it out of the arguments, because the catalog is imported before they are parsed.
+        str | None,
+        typer.Option("--pack", metavar="DIR|URL@COMMIT", help="Take the labs from a pack.", show_default=False),
+    ] = None,
 ) -> None:
     """The options of `lab` itself."""
+    del version, pack
 
 
 for _name, _command in {

@@ -148,11 +148,9 @@ def _show_answers(lab: Lab) -> None:
 
 def start_attempt(workspace: Workspace, lab: Lab) -> bool:
     """Start a lab and record the time; True if files were copied."""
-    first = read_progress(workspace).status(lab.id) == "new"  # if the start cannot be recorded, nothing is copied
+    read_progress(workspace)  # if the start cannot be recorded, nothing is copied
     copied = workspace.start(lab)
-    record(workspace, progress.started(lab.id, datetime.now(UTC)))
-    if first:
-        record(workspace, progress.checked_by(lab.id, checks_hash(lab)))
+    record(workspace, progress.started(lab.id, datetime.now(UTC), checks_hash(lab)))
     return copied
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging
+from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging, with_pack
 from labs.grading.catalog import Lab
 from labs.learner.pack import has_solutions
 
@@ -144,7 +144,8 @@ def _show_steps(steps: Sequence[FeedbackStep]) -> None:
         if narrow:
             out.print(Text(f"  {step.label}", style="quiet"))
             head = indent
-        body = Text(step.text, style=ROLE_STYLES[step.role])
+        told = with_pack(step.text) if step.role in ("command", "note") else step.text
+        body = Text(told, style=ROLE_STYLES[step.role])
         if step.role in ("command", "place"):  # never wrapped by us: it is copied, or read by an editor
             out.print(Text.assemble(head, body), soft_wrap=True)
         else:

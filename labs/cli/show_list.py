@@ -11,6 +11,7 @@ from rich.text import Text
 
 from labs.cli.console import STATUS_MARKS, next_command, out
 from labs.grading.catalog import Lab
+from labs.learner.pack import current_pack
 from labs.learner.progress import Progress
 from labs.learner.status import learner_status
 
@@ -33,8 +34,10 @@ def show_list(labs: Sequence[Lab], progress: Progress) -> None:
     """One line per lab, by chapter, and what to do next."""
     status = learner_status(progress, labs)
     passed = sum(progress.status(lab.id) == "passed" for lab in labs)
+    pack = current_pack()
+    heading = f"{pack.name} {pack.version}" if pack is not None else "VLA Debugging Lab"
     out.print()
-    out.print(f"  [strong]VLA Debugging Lab[/]  [quiet]{passed} of {len(labs)} passed[/]")
+    out.print(f"  [strong]{heading}[/]  [quiet]{passed} of {len(labs)} passed[/]")
     out.print(f"  [quiet]level {status.level}, {status.level_name} · {status.xp} XP[/]")
     title_width = max((len(lab.title) for lab in labs), default=0)
     for chapter, members in groupby(labs, key=lambda lab: lab.chapter):

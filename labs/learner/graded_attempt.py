@@ -36,12 +36,12 @@ def record_grade(workspace: Workspace, lab: Lab, done: Grade) -> str | None:
     """Record a grade, unless the grader failed; a notice about the progress file, if there is one."""
     if done.verdict == "error":
         return None
-    change = progress.graded(lab.id, done.verdict == "passed", datetime.now(UTC), done.recognised_wrong_fix)
+    passed, now = done.verdict == "passed", datetime.now(UTC)
     try:
+        change = progress.graded(lab.id, passed, now, done.recognised_wrong_fix, checks_hash(lab) if passed else "")
         notice = progress.record(workspace, change).notice
-        if done.verdict == "passed":
+        if passed:
             workspace.keep_passed(lab)
-            progress.record(workspace, progress.checked_by(lab.id, checks_hash(lab)))
         return notice
     except (progress.ProgressError, WorkspaceError) as error:
         why = str(error)

@@ -53,6 +53,33 @@ def current_pack() -> Pack | None:
     return None
 
 
+def is_foreign() -> bool:
+    """Whether the labs come from a pack elsewhere, with `--pack`. Raises CatalogError."""
+    return current_pack() is not None and Path(__file__).parents[1].resolve() != catalog.LABS_ROOT
+
+
+def require_version(pack: Pack) -> None:
+    """Raise UsageError if the pack needs another version of vla-debug-lab, CatalogError if `requires` is malformed."""
+    if not pack.requires:
+        return
+    from importlib.metadata import version
+
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        wanted = SpecifierSet(pack.requires)
+    except InvalidSpecifier:
+        raise CatalogError(
+            f"{PACK}: requires = {pack.requires!r} is not a list of versions like `>=0.1,<0.2`."
+        ) from None
+    here = version("vla-debug-lab")
+    if not wanted.contains(here, prereleases=True):
+        raise UsageError(
+            f"The pack {pack.name} {pack.version} requires vla-debug-lab {pack.requires}, and this is {here}. "
+            f"Install `vla-debug-lab{pack.requires}`."
+        )
+
+
 def has_solutions() -> bool:
     """Whether the labs come with their solutions, and so with a diagnosis. Raises CatalogError."""
     pack = current_pack()

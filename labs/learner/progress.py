@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from labs.learner.atomic_file import write_atomically
-from labs.learner.workspace import Workspace, make_workspace
+from labs.learner.workspace import Workspace
 
 SCHEMA = 1
 Status = Literal["new", "started", "passed", "given_up"]
@@ -87,13 +87,14 @@ class Loaded:
 Change = Callable[[Progress], Progress]
 
 
-def started(lab_id: str, now: datetime) -> Change:
-    """A lab was started; starting again changes nothing."""
-    return lambda progress: _with(progress, lab_id, progress.labs.get(lab_id) or LabProgress(started_at=now))
+def started(lab_id: str, now: datetime, digest: str = "") -> Change:
+    """A lab was started, with checks of this hash; starting again changes nothing."""
+    fresh = LabProgress(started_at=now, graded_by=digest)
+    return lambda progress: _with(progress, lab_id, progress.labs.get(lab_id) or fresh)
 
 
-def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = None) -> Change:
-    """A grade ended with a verdict on the submission (an error of the grader's own is not recorded)."""
+def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = None, digest: str = "") -> Change:
+    """A grade by checks of this hash ended with a verdict (an error of the grader's own is not recorded)."""
 
     def change(progress: Progress) -> Progress:
         was = progress.labs.get(lab_id) or LabProgress(started_at=now)
@@ -105,7 +106,7 @@ def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = Non
                 became, passed_at=now, grades_to_pass=became.grades, hints_to_pass=was.hints + was.diagnosed
             )
         if passed:
-            became = msgspec.structs.replace(became, outdated_at=None)
+            became = msgspec.structs.replace(became, outdated_at=None, graded_by=digest)
         return _with(progress, lab_id, became)
 
     return change
@@ -200,7 +201,7 @@ def read(workspace: Workspace) -> Loaded:
 
 def record(workspace: Workspace, change: Change) -> Loaded:
     """Apply one change to the file atomically, under the workspace's lock. Raises ProgressError, OSError."""
-    make_workspace(workspace.root)
+    workspace.make()
     path = _path(workspace)
     with workspace.locked():
         try:

@@ -25,9 +25,12 @@ from labs.grading.answers import ANSWERS, blank
 from labs.grading.catalog import Lab
 from labs.learner.atomic_file import flush_folder, write_atomically
 from labs.learner.former_names import names_of
+from labs.learner.pack import current_pack, is_foreign
 
 STATE = ".lab"
 DEFAULT = "workspace"
+PACK_OF = "pack"
+"""The file in `.lab/` with the name of the pack, in the workspace of a pack."""
 LOCK_SECONDS = 20.0
 
 
@@ -40,6 +43,8 @@ class Workspace:
     """A folder with a learner's attempts. It may not exist yet; the first `start` creates it."""
 
     root: Path
+    pack: str = ""
+    """The pack whose labs it has; empty for the labs of vla-debug-lab."""
 
     @property
     def state(self) -> Path:
@@ -50,6 +55,14 @@ class Workspace:
     def exists(self) -> bool:
         """Whether the folder is a workspace already."""
         return self.state.is_dir()
+
+    def make(self) -> None:
+        """Create the folders of the workspace if they are not there. Raises OSError, WorkspaceError."""
+        if self.pack:
+            make_workspace(self.root.parent)
+        make_workspace(self.root)
+        if self.pack and not (self.state / PACK_OF).is_file():
+            write_atomically(self.state / PACK_OF, f"{self.pack}\n".encode())
 
     def attempt(self, lab: Lab) -> Path:
         """The folder of the learner's copy of one lab, started or not."""
@@ -101,7 +114,7 @@ class Workspace:
 
         Existing files are not changed; a deleted one is restored. Raises OSError, WorkspaceError.
         """
-        make_workspace(self.root)
+        self.make()
         with self.locked():
             self._sweep()
             files = originals(lab)
@@ -201,8 +214,30 @@ def _folder_in(parent: Path, lab: Lab) -> Path:
 def resolve(explicit: Path | None = None, start: Path | None = None) -> Workspace:
     """The workspace of a command: `explicit`, else the nearest parent folder with `.lab/`, else `./workspace`.
 
-    Raises WorkspaceError if `explicit` is not a workspace, or if `./workspace` holds other files.
+    The labs of a pack are in a workspace of their own, a folder of it with the pack's name. Raises WorkspaceError if
+    `explicit` is not a workspace, if `./workspace` holds other files, or if the workspace is another pack's.
     """
+    found = _resolved(explicit, start)
+    pack = current_pack() if is_foreign() else None
+    name, of = pack.name if pack is not None else "", _pack_of(found)
+    if of == name:
+        return Workspace(found.root, name)
+    if of:
+        raise WorkspaceError(
+            f"{found.root} is the workspace of the pack {of}. Give the pack with --pack, or go elsewhere."
+        )
+    own = Workspace(found.root / name, name)
+    if own.root.exists() and _pack_of(own) != name:
+        raise WorkspaceError(f"{own.root} exists and is not the workspace of the pack {name}. Move it.")
+    return own
+
+
+def _pack_of(workspace: Workspace) -> str:
+    path = workspace.state / PACK_OF
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
+def _resolved(explicit: Path | None, start: Path | None) -> Workspace:
     here = (start or Path.cwd()).resolve()
     if explicit is not None:
         named = Workspace((here / explicit).resolve())
