@@ -6,6 +6,7 @@ Used by checks.py in the grader's process. Each `expect_…` function names the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ WORDS, VOCABULARY = 8, 12
 """Length of an instruction, and the number of words in use; ids 0 and 1 are padding and the beginning."""
 PARTS = ["head", "language_model", "projector", "proprioception", "vision"]
 """The parts of the healthy policy that have parameters."""
+TOLERANCE = 1e-3
+"""Of the reference's size. Rounding alone gives 1e-5."""
 
 
 def random_batch(
@@ -90,3 +93,25 @@ def expect_success_rate(success: Tensor, *, episodes: int, at_least: float) -> N
     """Of all `episodes`, whose successes (N,) a rollout returned, at least that share must have succeeded."""
     expect(success, "the list of successes").has_shape(episodes)
     expect(success.double().mean(), "the success rate").at_least(at_least)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first name in alphabetical order and how many more there are, or "nothing"."""
+    first, *others = sorted(names) or ["nothing"]
+    return f"{first} and {len(others)} more" if others else first
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    """The length of the difference relative to that of `wanted`."""
+    return float((found - wanted).norm() / wanted.norm())
+
+
+def close(found: Tensor, wanted: Tensor, rtol: float = TOLERANCE) -> bool:
+    """Whether two tensors are equal up to rounding, relative to the length of `wanted`, which may be zero."""
+    return bool((found - wanted).norm() <= rtol * wanted.norm() + 1e-7)
+
+
+def expect_equal(found: Any, wanted: Tensor, what: str) -> None:
+    """A tensor must be equal to `wanted` up to rounding, relative to its length."""
+    expect(found, what).has_shape(*wanted.shape)
+    expect(relative_error(found, wanted), f"the relative error of {what}").at_most(TOLERANCE)

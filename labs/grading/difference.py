@@ -36,9 +36,7 @@ def difference(
     if isinstance(expected, (list, tuple)):
         return _sequences(measured, expected, rtol, atol, same_dtype, where)
     if _is_number(expected) and _is_number(measured):
-        return (
-            None if _close(measured, expected, rtol, atol) else f"is {describe(measured)}{at}, not {describe(expected)}"
-        )
+        return None if _close(measured, expected, rtol, atol) else _is_not(measured, expected, at)
     if type(measured) is type(expected) and measured == expected:
         return None
     return f"is {describe(measured)}{at}, not {describe(expected)}"
@@ -83,19 +81,25 @@ def _tensors(
     gap = (a - b).abs().to(torch.float64)[bad]
     largest = float(gap.max()) if bool(gap.isfinite().all()) else math.nan
     if a.numel() == 1:
-        return f"is {_number(a)}{at}, not {_number(b)}" + (f" (off by {largest:.3g})" if math.isfinite(largest) else "")
+        told = _is_not(a.item(), b.item(), at)
+        return told + (f" (off by {largest:.3g})" if math.isfinite(largest) else "")
     size = f"by up to {largest:.3g}" if math.isfinite(largest) else "(some values are not finite)"
-    place = (
-        f"; first{at} at {first}: {_number(a[tuple(first)])}, not {_number(b[tuple(first)])}"
-        if first
-        else (f": {_number(a)}, not {_number(b)}")
-    )
-    return f"differs in {int(bad.sum())} of {bad.numel()} values {size}{place}"
+    place = "{} at {}: {}, not {}".format(at, first, *_apart(a[tuple(first)].item(), b[tuple(first)].item()))
+    return f"differs in {int(bad.sum())} of {bad.numel()} values {size}; first{place}"
 
 
-def _number(value: torch.Tensor) -> str:
-    item = value.item()
-    return f"{item:.6g}" if isinstance(item, float) else str(item)
+def _is_not(measured: complex, expected: complex, at: str) -> str:
+    one, other = _apart(measured, expected)
+    return f"is {one}{at}, not {other}"
+
+
+def _apart(measured: complex, expected: complex) -> tuple[str, str]:
+    """Two numbers with as many digits as show that they differ."""
+    for digits in (6, 9, 17):
+        told = tuple(f"{one:.{digits}g}" if isinstance(one, float) else describe(one) for one in (measured, expected))
+        if told[0] != told[1]:
+            break
+    return told[0], told[1]
 
 
 def _dicts(

@@ -13,14 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, expect_success_rate, random_batch
+from labs.invariants import (
+    TOLERANCE,
+    expect_equal,
+    expect_image_and_instruction_to_matter,
+    expect_success_rate,
+    listed,
+    random_batch,
+)
 from labs.vla.heads import FlowMatchingHead
 from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
 from labs.vla.randomness import private_randomness
 
 HIDDEN, TIME_WIDTH = 128, 16
-TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-5."""
 EPISODES = 50
 SUCCESS_BAR = 0.8
 
@@ -234,13 +239,6 @@ def stored(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.replace("head.mlp.", "head.velocity.layers."): value.detach() for name, value in values.items()}
 
 
-def expect_equal(measured: Any, wanted: Tensor, what: str) -> None:
-    """Equal up to rounding, relative to the size of `wanted`."""
-    expect(measured, what).has_shape(*wanted.shape)
-    error = float((measured - wanted).norm() / wanted.norm())
-    expect(error, f"the relative error of {what}").at_most(TOLERANCE)
-
-
 def expect_gradients(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], config: Config) -> None:
     """Every parameter's gradient must be the reference's, up to rounding."""
     expect(listed(wanted.keys() - found.keys()), f"what has no gradient ({said(config)})").equals(NOTHING)
@@ -297,9 +295,3 @@ def batch_for(rng: Rng, size: int, config: Config) -> dict[str, Tensor]:
     shapes = {name: config[name] for name in ("horizon", "action_dim", "state_dim")}
     steps = rng.permutation(size)[:, None] % config["horizon"] + 1
     return {**random_batch(rng, size, **shapes), "action_is_pad": torch.arange(config["horizon"]) >= steps}
-
-
-def listed(names: set[str]) -> str:
-    """The last name in order and how many more there are, or "nothing"."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return max(names, default=NOTHING) + more

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import random_batch
+from labs.invariants import listed, random_batch
 from labs.vla.language import VOCABULARY
 from labs.vla.policy import OBSERVATION_KEYS, Policy
 
@@ -175,9 +175,11 @@ def test_optimizer(submission: Submission) -> None:
     gradients = [1.0, -0.5, 0.25]
     seen = submission.observe("optimized", gradients=gradients)
     pretrained = {name for name, _ in base().named_parameters() if not name.startswith("head.")}
-    expect(listed(pretrained - set(seen["held"])), "the list of pretrained parameters that do not train").equals("none")
+    expect(listed(pretrained - set(seen["held"])), "the list of pretrained parameters that do not train").equals(
+        "nothing"
+    )
     wrong = {name for name, count in seen["held"].items() if count != 1}
-    expect(listed(wrong), "the list of parameters that the optimizer does not hold once").equals("none")
+    expect(listed(wrong), "the list of parameters that the optimizer does not hold once").equals("nothing")
     expect(seen["others"], "the number of tensors in the optimizer that the policy does not use").equals(0)
     expect(seen["frozen"], "the number of frozen parameters in an optimizer that is built after freezing").equals(0)
     token_rows = {"language_model.embed_tokens.weight", "lm_head.weight"}
@@ -186,7 +188,7 @@ def test_optimizer(submission: Submission) -> None:
         expected = after_steps(gradients, weight_decay=0.01 if decays else 0.0)
         off = {name for name in names if abs(seen["after"][name] - expected) > 2e-6}
         expect(listed(off), f"of {kind}, the list of those that {len(gradients)} steps change in another way").equals(
-            "none"
+            "nothing"
         )
 
 
@@ -340,12 +342,6 @@ def beyond(table: Mapping[str, Any]) -> bool:
 def same_rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     """How many rows of two input tables are equal."""
     return int((one["input table"] == other["input table"]).all(dim=-1).sum())
-
-
-def listed(names: set[str]) -> str:
-    """The first name in alphabetical order and how many others there are, or `none`."""
-    first, *others = sorted(names) or ["none"]
-    return f"{first} and {len(others)} more" if others else first
 
 
 def relative_error(measured: Tensor, expected: Tensor) -> float:

@@ -15,13 +15,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_frames_to_be_independent, expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import (
+    TOLERANCE,
+    expect_equal,
+    expect_frames_to_be_independent,
+    expect_image_and_instruction_to_matter,
+    listed,
+    random_batch,
+    relative_error,
+)
 from labs.vla.policy import Policy
 from labs.vla.vision import Projector
 
 WIDTH, SMALL = 8, 0.1
-TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-6."""
 LOSS_BAR = 0.42
 NOTHING = "nothing"
 
@@ -326,20 +332,3 @@ def gradients(patches: Tensor, case: Case, weights: Weights, upstream: Tensor) -
 def within(prefix: str, values: Weights) -> dict[str, Tensor]:
     """The values whose name begins with the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
-
-
-def relative_error(found: Tensor, wanted: Tensor) -> float:
-    """The difference relative to the size of `wanted`."""
-    return float((found - wanted).norm() / wanted.norm())
-
-
-def expect_equal(found: Any, wanted: Tensor, what: str) -> None:
-    """Equal up to rounding, relative to the size of `wanted`."""
-    expect(found, what).has_shape(*wanted.shape)
-    expect(relative_error(found, wanted), f"the relative error of {what}").at_most(TOLERANCE)
-
-
-def listed(names: set[str]) -> str:
-    """The first name in order and how many more there are, or "nothing"."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return min(names, default=NOTHING) + more

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import TOLERANCE, close, expect_image_and_instruction_to_matter, listed, random_batch
 from labs.vla.policy import Policy
 
 STAYS = ("vision.", "language_model.embed_tokens.")
 STEPS = 3
 LEARNING_RATE, WEIGHT_DECAY, MAX_GRADIENT_NORM = 1e-3, 0.01, 1.0
-TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-6."""
 OVERFIT_STEPS = 40
 OVERFIT_BAR = 0.3
 """Share of the first loss that may be left."""
@@ -279,14 +277,3 @@ def trained(batch: Mapping[str, Tensor], seed: int) -> tuple[Policy, Tensor]:
         optimizer.step()
         losses.append(loss.detach())
     return policy, torch.stack(losses)
-
-
-def close(found: Tensor, wanted: Tensor, rtol: float = TOLERANCE) -> bool:
-    """Equal up to rounding, relative to the size of `wanted`."""
-    return bool((found - wanted).norm() <= rtol * wanted.norm() + 1e-7)
-
-
-def listed(names: set[str]) -> str:
-    """The first name in order and how many more there are, or "nothing"."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return min(names, default=NOTHING) + more

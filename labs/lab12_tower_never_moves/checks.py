@@ -19,6 +19,7 @@ from labs.invariants import (
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
     expect_success_rate,
+    listed,
     padded_batch,
 )
 from labs.vla.policy import Policy
@@ -350,9 +351,3 @@ def expect_equal(found: Any, wanted: Tensor, what: str) -> None:
     """Equal up to rounding, relative to the size of `wanted`."""
     expect(found, what).has_shape(*wanted.shape)
     expect(relative_error(found, wanted), f"the relative error of {what}").at_most(TOLERANCE)
-
-
-def listed(names: set[str]) -> str:
-    """The first name in order and how many more there are, or "nothing"."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return min(names, default=NOTHING) + more

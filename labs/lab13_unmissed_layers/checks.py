@@ -15,15 +15,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_frames_to_be_independent, expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import (
+    TOLERANCE,
+    expect_equal,
+    expect_frames_to_be_independent,
+    expect_image_and_instruction_to_matter,
+    listed,
+    random_batch,
+)
 from labs.vla.heads import ActionHead, mean_over_steps
 from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
 
 OVERFIT_STEPS = 40
 SMALLEST_MOVEMENT = 0.01
 """Of a layer's size. Weight decay alone moves it by less than 0.0004 in these steps."""
-TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-5."""
 OTHER_SIZES = {"horizon": 6, "action_dim": 5, "decoder_heads": 2}
 
 
@@ -363,13 +368,6 @@ def batch_of(case: Case, rng: Rng) -> dict[str, Tensor]:
     return {**batch, "action_is_pad": torch.arange(config.horizon) >= steps}
 
 
-def expect_equal(measured: Any, wanted: Tensor, what: str) -> None:
-    """Equal up to rounding, relative to the size of `wanted`."""
-    expect(measured, what).has_shape(*wanted.shape)
-    error = float((measured - wanted).norm() / wanted.norm())
-    expect(error, f"the relative error of {what}").at_most(TOLERANCE)
-
-
 def expect_gradients(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], case: Case) -> None:
     """Every parameter's gradient must be the reference's, up to rounding."""
     expect(listed(wanted.keys() - found.keys()), f"what has no gradient ({case})").equals("nothing")
@@ -399,9 +397,3 @@ def explain(found: Any, of_layers: Tensor) -> str:
 def layers_in(names: Mapping[str, Any]) -> int:
     """How many decoder layers have parameters of these names."""
     return len({name.split(".")[3] for name in names if name.startswith("head.decoder.layers.")})
-
-
-def listed(names: set[str]) -> str:
-    """The first three names in order and how many more there are, or "nothing"."""
-    first, more = sorted(names)[:3], len(names) - 3
-    return (", ".join(first) or "nothing") + (f" and {more} more" if more > 0 else "")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import TOLERANCE, close, expect_image_and_instruction_to_matter, listed, random_batch
 from labs.vla.policy import Policy
 
 BACKBONE, NEW = ("model.vision.", "model.language_model."), ("model.projector.", "model.proprioception.", "model.head.")
@@ -24,8 +24,6 @@ MAX_GRADIENT_NORM = 1.0
 STEPS = 3
 HEAD_SCALE = 30.0
 """Makes the actions of a fresh head as large as a trained one's, and larger."""
-TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-6."""
 ROUNDING = 1e-6
 """Of a gradient that is zero, such as that of a key's bias, AdamW sees the rounding, and moves by its sign."""
 OVERFIT_STEPS = 40
@@ -264,14 +262,3 @@ def reference(batch: Mapping[str, Tensor], seed: int) -> tuple[dict[str, Tensor]
         optimizer.step()
         losses.append(loss.detach())
     return named, torch.stack(losses)
-
-
-def close(found: Tensor, wanted: Tensor, rtol: float = TOLERANCE) -> bool:
-    """Equal up to rounding, relative to the size of `wanted`."""
-    return bool((found - wanted).norm() <= rtol * wanted.norm() + 1e-7)
-
-
-def listed(names: set[str]) -> str:
-    """The first name in order and how many more there are, or "nothing"."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return min(names, default=NOTHING) + more

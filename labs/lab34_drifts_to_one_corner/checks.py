@@ -47,6 +47,7 @@ def test_actions_come_back(submission: Submission, rng: Rng) -> None:
         action = low + rng.uniform(MANY, width) * (high - low)
         seen = submission.observe("there_and_back", **demos, action=action, training=width == 3)
         expect(seen["returned"], "the decoded actions").has_shape(MANY, width)
+        expect(seen["tokens"], "the tokens").has_shape(MANY, width)
         error = (seen["returned"].double() - action) / bin_width
         expect(error.mean(dim=0).tolist(), "mean error in bins")
         added = (seen["returned"].double() - low - seen["tokens"] * bin_width).mean(dim=0)

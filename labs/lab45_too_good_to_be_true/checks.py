@@ -18,11 +18,15 @@ from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
+    TOLERANCE,
     WORDS,
+    expect_equal,
     expect_image_and_instruction_to_matter,
     expect_success_rate,
+    listed,
     random_batch,
     random_padding,
+    relative_error,
 )
 from labs.vla.dataset import demonstrations
 from labs.vla.policy import OBSERVATION_KEYS, Policy
@@ -33,8 +37,6 @@ FORECAST_WEIGHT = 0.1
 BEFORE, PRESENT, NEXT = range(3)
 STATES = ("before", "present", "next")
 PLACES = ("the position before", "the present position", "the next position")
-TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-5."""
 EPISODES = 50
 SUCCESS_BAR = 0.6
 
@@ -304,7 +306,7 @@ def explain(found: Any, reference: Reference, batch: dict[str, Tensor], what: st
     state = batch["state"]
     none = torch.zeros_like(state[:, PRESENT])
     pairs = [(BEFORE, PRESENT), None, *itertools.permutations((BEFORE, PRESENT, NEXT), 2)]
-    nearest, least = OTHER, TOLERANCE  # a loss is one number: two readings may be within the tolerance, and the nearest counts
+    nearest, least = OTHER, TOLERANCE  # several readings of a loss, which is one number, may be within the tolerance
     for position, pair in itertools.product((PRESENT, NEXT, BEFORE, None), pairs):
         place = none if position is None else state[:, position]
         motion = (none if pair is None else state[:, pair[1]] - state[:, pair[0]])[:, :2]
@@ -322,17 +324,6 @@ def said(position: int | None, pair: tuple[int, int] | None) -> str:
     place = "no position" if position is None else PLACES[position]
     motion = "no motion" if pair is None else f"the motion from {STATES[pair[0]]} to {STATES[pair[1]]}"
     return f"{place}, and {motion}"
-
-
-def relative_error(found: Tensor, wanted: Tensor) -> float:
-    """The difference relative to the size of `wanted`."""
-    return float((found - wanted).norm() / wanted.norm())
-
-
-def expect_equal(found: Any, wanted: Tensor, what: str) -> None:
-    """Equal up to rounding, relative to the size of `wanted`."""
-    expect(found, what).has_shape(*wanted.shape)
-    expect(relative_error(found, wanted), f"the relative error of {what}").at_most(TOLERANCE)
 
 
 def expect_gradients(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], case: Case) -> None:
@@ -387,9 +378,3 @@ def windowed_batch(rng: Rng, size: int) -> dict[str, Tensor]:
     lengths = rng.permutation(size)[:, None] % (WORDS - 3) + 3
     words = {"attention_mask": (torch.arange(WORDS) < lengths).long()}
     return {**random_batch(rng, size), **words, "state": state, "action_is_pad": random_padding(rng, size)}
-
-
-def listed(names: set[str]) -> str:
-    """The first three names in order and how many more there are, or "nothing"."""
-    first, more = sorted(names)[:3], len(names) - 3
-    return (", ".join(first) or "nothing") + (f" and {more} more" if more > 0 else "")

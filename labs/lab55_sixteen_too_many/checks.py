@@ -18,6 +18,7 @@ from labs.invariants import (
     HORIZON,
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
+    listed,
     random_batch,
 )
 from labs.vla.heads import mean_over_steps
@@ -263,9 +264,3 @@ def demonstrated(rng: Rng, count: int) -> Tensor:
     near = RECORDED_MEAN + 0.1 * RECORDED_STD * rng.normal(count, HORIZON, 3)
     is_far = torch.arange(HORIZON)[:, None] >= HORIZON // 2
     return torch.where(is_far, extreme_actions(rng, max(count, 2))[:count], near)
-
-
-def listed(names: set[str]) -> str:
-    """The first name in order and how many more there are, or "nothing"."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return min(names, default="nothing") + more

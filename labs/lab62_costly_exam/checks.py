@@ -17,6 +17,7 @@ from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
     HORIZON,
     expect_image_and_instruction_to_matter,
+    listed,
     padded_batch,
     random_batch,
     random_padding,
@@ -99,7 +100,7 @@ def test_policy_is_handed_back(submission: Submission, rng: Rng) -> None:
             one["before"]["enabled"]
         )
         for what, names in changed_names(one).items():
-            expect(few(names), f"what validating a policy {name} changed in {what}").equals("nothing")
+            expect(listed(names), f"what validating a policy {name} changed in {what}").equals("nothing")
 
 
 @check(
@@ -250,12 +251,6 @@ def different(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         or name not in after
         or not torch.equal(*map(torch.as_tensor, (before[name], after[name])))
     ]
-
-
-def few(names: list[str]) -> str:
-    """The first name and the number of the others, in words."""
-    rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return names[0] + rest if names else "nothing"
 
 
 def expect_validation(seen: Mapping[str, Any], wanted: Mapping[str, Tensor], where: str) -> None:

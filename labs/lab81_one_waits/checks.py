@@ -17,6 +17,7 @@ from labs.invariants import (
     WORDS,
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
+    listed,
     random_batch,
     random_padding,
 )
@@ -53,7 +54,7 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
         ).equals(0.0)
     first, second = (rank["parameters"] for rank in ranks)
     different = sorted(name for name in first if not torch.equal(first[name], second[name]))
-    expect(few(different), "what differs between the weights of the two processes").equals("nothing")
+    expect(listed(different), "what differs between the weights of the two processes").equals("nothing")
     losses, parameters = reference_training(streams, seed)
     for rank, (result, wanted) in enumerate(zip(ranks, losses, strict=True)):
         expect(len(result["losses"]), f"the number of losses that process {rank} returned").equals(len(wanted))
@@ -140,9 +141,9 @@ def test_trainable_parameters_are_the_same(submission: Submission) -> None:
     required = submission.observe("trainable")
     wanted = {name: True for name, _ in Policy.from_base(seed=0).named_parameters()}
     untrained = sorted(name for name in wanted if not required.get(name, True))
-    expect(few(untrained), "the parameters that do not require a gradient:").equals("nothing")
-    expect(few(sorted(required.keys() - wanted.keys())), "the additional parameters:").equals("nothing")
-    expect(few(sorted(wanted.keys() - required.keys())), "the missing parameters:").equals("nothing")
+    expect(listed(untrained), "the parameters that do not require a gradient:").equals("nothing")
+    expect(listed(sorted(required.keys() - wanted.keys())), "the additional parameters:").equals("nothing")
+    expect(listed(sorted(wanted.keys() - required.keys())), "the missing parameters:").equals("nothing")
 
 
 @check(
@@ -260,12 +261,6 @@ def _only_waits(evidence: Mapping[str, Any]) -> bool:
 def endings(ranks: Sequence[Mapping[str, Any]]) -> str:
     """How each process ended, in words."""
     return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
-
-
-def few(names: Sequence[str]) -> str:
-    """The first name and the number of the others, in words."""
-    rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return names[0] + rest if names else "nothing"
 
 
 def frames(rng: Rng, size: int, *, seeing: bool) -> Batch:

@@ -102,7 +102,7 @@ class TokenHead(ActionHead):
         return ((action + 1) / 2 * self.bins).floor().long().clamp(0, self.bins - 1)
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Bin indices to the *centres* of their bins: left edges would shift every action by half a bin."""
+        """Bin indices to normalised actions, same shape; the inverse of `encode` up to half a bin."""
         return (tokens + 0.5) / self.bins * 2 - 1
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class TokenHead(ActionHead):
         return mean_over_steps(error.view(target.shape).mean(dim=-1), is_pad)
 
     def predict(self, feature: Tensor) -> Tensor:
-        """The centres of the most probable bins, (B, H, A)."""
+        """The actions of the most probable bins, (B, H, A)."""
         return self.decode(self(feature).argmax(dim=-1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -100,6 +101,14 @@ def test_equals_tells_integers_apart_that_floats_cannot() -> None:
 )
 def test_a_difference_says_where_and_how_much(measured: Any, expected: Any, says: str) -> None:
     assert says in (difference(measured, expected, rtol=1e-5, atol=1e-6) or "")
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_numbers_that_differ_are_never_printed_alike(shape: tuple[int, ...]) -> None:
+    wanted = torch.full(shape, 0.1234567, dtype=torch.float64)
+    with pytest.raises(ExpectationError) as caught:
+        expect(wanted + 1e-9, "the loss").close_to(wanted, rtol=0.0, atol=0.0)
+    assert re.search(r"0\.1234567\d+.*, not 0\.1234567", str(caught.value))
 
 
 def test_what_was_measured_and_expected_is_recorded_whether_it_holds_or_not() -> None:
