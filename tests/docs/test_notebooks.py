@@ -20,8 +20,9 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "docs" / "notebooks").
 
 
 def cells(path: Path) -> list[dict[str, Any]]:
-    """The code cells."""
-    return [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    """The code cells, each with its source as one text."""
+    stored = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [cell | {"source": "".join(cell["source"])} for cell in stored if cell["cell_type"] == "code"]
 
 
 def is_run(cell: dict[str, Any]) -> bool:
