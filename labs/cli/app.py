@@ -63,7 +63,7 @@ def _root(
     ] = None,
 ) -> None:
     """The options of `lab` itself."""
-    del version, pack
+    del version, lang, pack
 
 
 for _name, _command in {

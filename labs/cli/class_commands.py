@@ -159,7 +159,7 @@ def bundle(
     chosen = list(dict.fromkeys(find(number) for number in numbers)) or list(all_labs())
     files = write_bundle(to, chosen, pack=checked(Pack(name, version, solutions=False)), hints=hints)
     size = f"{len(chosen)} {'lab' if len(chosen) == 1 else 'labs'}, {len(files)} files"
-    out.print(f"  [quiet]written[/] {path_markup(to)}  [quiet]{size}[/]", soft_wrap=True)
+    out.print(f"  [quiet]{translated('written')}[/] {path_markup(to)}  [quiet]{size}[/]", soft_wrap=True)
 
 
 def _show(result: Result) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from labs.cli.console import out, path_markup
 from labs.cli.failures import RefusedError
+from labs.locale import translated
 
 
 def export(
@@ -25,6 +26,6 @@ def export(
         raise RefusedError("The files for an editor serve the labs of vla-debug-lab, not those of a pack.")
     written = write_vscode(folder)
     for path in written:
-        out.print(f"  [quiet]written[/] {path_markup(path)}", soft_wrap=True)
+        out.print(f"  [quiet]{translated('written')}[/] {path_markup(path)}", soft_wrap=True)
     if not written:
-        out.print("  [quiet]Nothing changed.[/]")
+        out.print(f"  [quiet]{translated('Nothing changed.')}[/]")

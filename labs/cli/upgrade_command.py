@@ -12,26 +12,27 @@ from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, WorkspaceOption
 from labs.grading.catalog import Lab, all_labs
 from labs.learner.workspace import resolve
+from labs.locale import message, translated
 
 if TYPE_CHECKING:
     from labs.grading.grades import Grade
     from labs.learner.upgrade import Step, Upgraded
 
 SENTENCES = {
-    "new": ("+", "good", "is new"),
+    "new": ("+", "good", "new lab"),
     "added": ("+", "good", "{file} was added"),
     "replaced": ("✓", "good", "{file} is the new starter; you had not changed the old one"),
     "beside": ("·", "warn", "you have changed {file}, so it was left alone; the new starter is new_starter/{file}"),
     "checks": ("·", "quiet", "what it gives or checks changed"),
-    "passes": ("✓", "good", "your fix passes the checks of now"),
-    "again": ("✗", "bad", "is asked again: your fix does not pass the checks of now. {why}"),
-    "unsure": ("·", "quiet", "stays passed: the file that passed was not kept, and the one of now does not. {why}"),
-    "not_graded": ("!", "warn", "stays as it was, and the next upgrade tries again: it could not be graded. {why}"),
+    "passes": ("✓", "good", "your fix passes the new checks"),
+    "again": ("✗", "bad", "open again: your fix does not pass the new checks. {why}"),
+    "unsure": ("·", "quiet", "stays passed: the file that passed was not kept, and the current one fails. {why}"),
+    "not_graded": ("!", "warn", "stays as it was: it could not be graded, and the next upgrade tries again. {why}"),
 }
 
 
 def upgrade(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Bring your workspace to the labs of now. Your edits stay as they are."""
+    """Bring your workspace up to date with the installed labs. Your edits stay as they are."""
     from labs.learner.upgrade import Upgrade
 
     here, labs = resolve(workspace), all_labs()
@@ -42,7 +43,7 @@ def upgrade(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> N
             out.print()
         if here.exists:
             for lab in labs:
-                with err.status(f"[quiet]lab {lab.id}[/]", spinner_style="quiet"):
+                with err.status(f"[quiet]{message('lab {id}', id=lab.id)}[/]", spinner_style="quiet"):
                     done.append(run.lab(lab))
                 if not as_json:
                     _show(done[-1])
@@ -70,17 +71,17 @@ def _show(one: Upgraded) -> None:
 
 
 def _sentence(step: Step) -> str:
-    why = step.why.partition("\n")[0]
-    return SENTENCES[step.action][2].format(file=step.file, why=why).rstrip()
+    why = translated(step.why.partition("\n")[0])
+    return message(SENTENCES[step.action][2], file=step.file, why=why).rstrip()
 
 
 def _show_end(changed: list[Upgraded], backup: Path | None) -> None:
     if not changed:
-        out.print("  [quiet]Nothing to upgrade.[/]\n")
+        out.print(f"  [quiet]{translated('Nothing to upgrade.')}[/]\n")
         return
     out.print()
     if backup is not None:
-        out.print(f"  [quiet]what was replaced is in[/] {path_markup(backup)}", soft_wrap=True)
+        out.print(f"  [quiet]{translated('What was replaced is in')}[/] {path_markup(backup)}", soft_wrap=True)
     again = [one.lab.id for one in changed if any(step.action == "again" for step in one.steps)]
     if again:
         next_command(f"lab grade {again[0]}", "see what it asks now")

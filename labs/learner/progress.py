@@ -44,7 +44,7 @@ class LabProgress(msgspec.Struct, frozen=True):
     graded_by: str = ""
     """The hash of the checks that the lab was started with, or that the last pass was graded by; see `upgrade`."""
     outdated_at: datetime | None = None
-    """When `lab upgrade` found that the submission that passed does not pass the checks of now; None after a pass."""
+    """When `lab upgrade` found that the submission that passed does not pass the current checks; None after a pass."""
 
     @property
     def status(self) -> Status:

@@ -113,7 +113,7 @@ def test_a_pass_that_still_holds_is_not_asked_again(lab_command: LabCommand, pas
     change(lab.folder / "checks.py")
     passed.write_text("broken = ")  # played with after the pass: the stored submission is graded, not this one
     out = lab_command("upgrade")[1]
-    assert "your fix passes the checks of now" in out
+    assert "your fix passes the new checks" in out
     assert json.loads(lab_command("list", "--json")[1])["labs"][0]["status"] == "passed"
     assert "Nothing to upgrade." in lab_command("upgrade")[1]
 
