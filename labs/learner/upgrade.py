@@ -1,4 +1,4 @@
-"""`lab upgrade`: brings a workspace up to date with the installed labs, one lab at a time. It changes no line that a learner wrote.
+"""`lab upgrade`: brings a workspace up to date with the installed labs, one lab at a time; no learner's line changes.
 
 Each step looks at the files as they are and writes one file at a time, so a run that is killed is continued by the
 next one, and a run after a complete one changes nothing. What is replaced is first copied to `.lab/backups/`.
