@@ -93,7 +93,9 @@ def test_update_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
     weights, losses = reference_updates(stream, seed)
     for parts in (1, PARTS):
         seen = submission.observe("updated", stream=stream, parts=parts, seed=seed)
-        expect(seen["losses"], f"the list of losses of two updates with {described(parts)}").close_to(losses, rtol=CLOSE)
+        expect(seen["losses"], f"the list of losses of two updates with {described(parts)}").close_to(
+            losses, rtol=CLOSE
+        )
         missed = {name for name, value in weights.items() if relative_error(seen["after"][name], value) > CLOSE}
         expect(listed(missed), f"what has other weights after two updates with {described(parts)}").equals(NOTHING)
         expect(listed(other_modes(seen["modes"])), "what is in another mode after an update than before").equals(
