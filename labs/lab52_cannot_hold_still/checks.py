@@ -130,9 +130,9 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     expect([math.isnan(loss) for loss in seen["validation"]], "which validations are NaN").equals([False, True, False])
     expect(seen["graphs"], "whether gradients were enabled in each batch of a validation").equals([False] * 4)
     policy, losses, norms, validated = reference(stream, validation, seed)
-    expect(seen["losses"], "the list of losses in the log").close_to(losses, rtol=2e-3)
+    expect(seen["losses"], "the losses of the log").close_to(losses, rtol=2e-3)
     numbers = [loss for loss in seen["validation"] if not math.isnan(loss)]
-    expect(numbers, "the list of validation losses at steps 2 and 6").close_to([validated[0], validated[2]], rtol=2e-3)
+    expect(numbers, "the validation losses at steps 2 and 6").close_to([validated[0], validated[2]], rtol=2e-3)
     for step, (found, wanted) in enumerate(zip(seen["norms"], norms, strict=True), start=1):
         other = {name for name in wanted if not abs(found.get(name, 0.0) - wanted[name]) <= 2e-3 * wanted[name] + 1e-4}
         expect(listed(other), f"what has another gradient at step {step}").equals(NOTHING)
