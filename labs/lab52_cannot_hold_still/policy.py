@@ -6,9 +6,10 @@ Notable choices
 - Dropout is applied before the head: there are few demonstrations, and a head that relies on one feature is brittle.
 - Apart from `train`, only `evaluating` changes modes. The validation loss during training and the robot's `act` both
   use it, so neither depends on the mode in which the other has left the policy.
-- Some parts may stay in evaluation mode permanently, a frozen tower for example. Each module has its own mode.
-- A validation that fails is logged as NaN and does not stop the run: one frame that cannot be decoded should not cost
-  a whole night of training.
+- A block under `evaluating` runs with every module in evaluation mode and has no effect on modes, even if it raises.
+  Some parts may stay in evaluation mode permanently, a frozen tower for example: each module has its own mode.
+- A validation that raises OSError is logged as NaN and does not stop the run: one frame that cannot be decoded should
+  not cost a whole night of training. Any other error stops it.
 """
 
 from __future__ import annotations
@@ -50,10 +51,7 @@ class Log:
 
 @contextmanager
 def evaluating(policy: nn.Module) -> Iterator[None]:
-    """Put every module in evaluation mode inside the `with` block, whatever mode the policy is in.
-
-    Afterwards each module is in the mode it was in before, even if the block raised.
-    """
+    """A block in which the policy predicts as it does when deployed."""
     policy.train(not policy.training)
     yield
     policy.train(not policy.training)

@@ -18,52 +18,106 @@ BATCH_SIZE = 32
 TRAINING_STEPS, VALIDATE_EVERY = 160, 20
 FAILS_AT = 3
 """Which validation of `lab run 52` fails on a frame that cannot be decoded."""
+HEAD_SCALE = 30.0
+ERRORS = {error.__name__: error for error in (OSError, KeyboardInterrupt, ArithmeticError)}
 
 
-def modes(learner: Any, in_eval: list[str], raises: bool) -> dict[str, Any]:
-    """Each module's `training`, by path, before, inside and after `evaluating`; the root's path is empty.
+def modes(
+    learner: Any, training: bool, other: list[str], through: str, batch: dict[str, Tensor], raises: str | None
+) -> dict[str, Any]:
+    """Each module's `training`, by path, before, inside and after an evaluation; the root's path is empty.
 
-    The policy is in training mode except for the modules whose paths begin with one of `in_eval`. With `raises`, the
-    block raises an OSError; `raised` is the type of the exception that left the block.
+    The policy is in training mode if `training`, except for the modules whose paths begin with one of `other`.
+    `through` is the function of policy.py that is called. `raises` is the exception that is raised in a block under
+    `evaluating`, and `raised` the one that left it. `gradients`: whether they were enabled inside.
     """
     policy = learner.policy.build_policy(0)
-    policy.train()
+    policy.train(training)
     for path, module in policy.named_modules():
-        if any(path.startswith(start) for start in in_eval):
-            module.training = False
-    seen: dict[str, Any] = {"before": _modes(policy), "raised": None}
+        if path.startswith(tuple(other)):
+            module.training = not training
+    seen: dict[str, Any] = {"before": _modes(policy), "inside": {}, "gradients": None, "raised": None}
+
+    def look(*_: Any) -> None:
+        seen.update(inside=_modes(policy), gradients=torch.is_grad_enabled())
+
+    handle = policy.language_model.register_forward_pre_hook(look)
     try:
-        with learner.policy.evaluating(policy):
-            seen["inside"] = _modes(policy)
-            if raises:
-                raise OSError("a frame cannot be decoded")
-    except Exception as error:  # the check decides whether it is the expected one
+        if through == "act":
+            learner.policy.act(policy, batch)
+        elif through == "validate":
+            learner.policy.validate(policy, [batch])
+        else:
+            with learner.policy.evaluating(policy):
+                look()
+                if raises is not None:
+                    raise ERRORS[raises]("a frame cannot be decoded")
+    except (OSError, KeyboardInterrupt) as error:  # the check decides whether it is the expected one
         seen["raised"] = type(error).__name__
+    finally:
+        handle.remove()
     return {**seen, "after": _modes(policy)}
 
 
-def asked_twice(learner: Any, batch: dict[str, Tensor], seed: int, training: bool) -> dict[str, Any]:
-    """Two chunks (B, H, 3) and two validation losses of one policy, which is in training mode if `training`."""
+def settings(learner: Any, seed: int, part: str) -> dict[str, Any]:
+    """What a built policy holds, and what its optimizer is; `changes_modes`: whether the latter changed a mode."""
     policy = learner.policy.build_policy(seed)
+    policy.get_submodule(part).eval()
+    before = _modes(policy)
+    optimizer = learner.policy.build_optimizer(policy)
+    names = {parameter: name for name, parameter in policy.named_parameters()}
+    groups = [
+        {
+            "names": [names.get(parameter, "a parameter of something else") for parameter in group["params"]],
+            **{name: group[name] for name in ("lr", "betas", "weight_decay")},
+        }
+        for group in optimizer.param_groups
+    ]
+    return {
+        "weights": dict(policy.state_dict()),
+        "optimizer": type(optimizer).__name__,
+        "groups": groups,
+        "changes_modes": before != _modes(policy),
+    }
+
+
+def asked_twice(learner: Any, batches: list[dict[str, Tensor]], seed: int, training: bool) -> dict[str, Any]:
+    """Two chunks (B, H, 3) and two validation losses of one policy, which is in training mode if `training`.
+
+    The head's last weights are larger than those of a new head, so that its actions are far apart.
+    """
+    policy = learner.policy.build_policy(seed)
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(HEAD_SCALE)
     policy.train(training)
     with private_randomness(seed):
-        chunks = [learner.policy.act(policy, batch) for _ in range(2)]
-        losses = [learner.policy.validate(policy, [batch]) for _ in range(2)]
+        chunks = [learner.policy.act(policy, batches[0]) for _ in range(2)]
+        losses = [learner.policy.validate(policy, batches) for _ in range(2)]
     return {"chunks": chunks, "losses": losses}
 
 
-def training_passes(learner: Any, stream: list[dict[str, Tensor]], seed: int, fails_at: int) -> dict[str, Any]:
+def training_passes(
+    learner: Any,
+    stream: list[dict[str, Tensor]],
+    validation: list[dict[str, Tensor]],
+    seed: int,
+    fails_at: int,
+    error: str = "OSError",
+) -> dict[str, Any]:
     """Run the learner's training with a validation after every second step; validation number `fails_at` raises.
 
-    For each optimizer step: the root's mode, and the fraction of the head's input that was exactly 0. For each forward
-    pass in a validation: whether gradients were enabled. `validation` comes from the log; `mode` is the root's mode
-    after training.
+    The policy is in evaluation mode when training begins. For each optimizer step: the root's mode, the fraction of the
+    head's input that was exactly 0, and the norm of each parameter's gradient. For each forward pass in a validation:
+    whether gradients were enabled. `losses`, the steps `validated` and `validation` come from the log; `after` has the
+    modes after training, and `moved` how far each weight moved.
     """
-    policy = learner.policy.build_policy(seed)
+    policy = learner.policy.build_policy(seed).eval()
+    start = {name: value.clone() for name, value in policy.state_dict().items()}
     root: list[bool] = []
     dropped: list[float] = []
     graphs: list[bool] = []
     shares: list[float] = []
+    norms: list[dict[str, float]] = []
 
     def look(_: Any, inputs: tuple[Any, ...]) -> None:
         if torch.is_grad_enabled():
@@ -72,21 +126,30 @@ def training_passes(learner: Any, stream: list[dict[str, Tensor]], seed: int, fa
     def note(*_: Any) -> None:
         root.append(policy.training)
         dropped.append(shares[-1] if shares else -1.0)
+        norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None})
 
-    validation = _Validation([stream[0]], fails_at, lambda: graphs.append(torch.is_grad_enabled()))
+    frames = _Validation(validation, fails_at, lambda: graphs.append(torch.is_grad_enabled()), error)
     handles = (policy.head.register_forward_pre_hook(look), register_optimizer_step_pre_hook(note))
+    raised, log = None, None
     try:
         with private_randomness(seed):
-            log = learner.policy.train(policy, learner.policy.build_optimizer(policy), stream, validation, every=2)
+            log = learner.policy.train(policy, learner.policy.build_optimizer(policy), stream, frames, every=2)
+    except (OSError, ArithmeticError) as fault:  # the check decides whether it is the expected one
+        raised = type(fault).__name__
     finally:
         for handle in handles:
             handle.remove()
     return {
+        "raised": raised,
         "training": root,
         "dropped": torch.tensor(dropped),
+        "norms": norms,
         "graphs": graphs,
-        "validation": list(log.validation.values()),
-        "mode": policy.training,
+        "losses": [] if log is None else list(log.losses),
+        "validated": [] if log is None else list(log.validation),
+        "validation": [] if log is None else list(log.validation.values()),
+        "after": _modes(policy),
+        "moved": {name: value - start[name] for name, value in policy.state_dict().items()},
     }
 
 
@@ -145,15 +208,17 @@ def symptom(learner: Any) -> None:
 class _Validation:
     """Batches that can be iterated repeatedly, except for one pass in which a frame cannot be decoded."""
 
-    def __init__(self, frames: list[Batch], fails_at: int, on_batch: Any = lambda: None) -> None:
-        self.frames, self.fails_at, self.on_batch = frames, fails_at, on_batch
+    def __init__(
+        self, frames: list[Batch], fails_at: int, on_batch: Any = lambda: None, error: str = "OSError"
+    ) -> None:
+        self.frames, self.fails_at, self.on_batch, self.error = frames, fails_at, on_batch, ERRORS[error]
         self.times = 0
 
     def __iter__(self) -> Iterator[Batch]:
         self.times += 1
         for batch in self.frames:
             if self.times == self.fails_at:
-                raise OSError("frame 217 cannot be decoded")
+                raise self.error("frame 217 cannot be decoded")
             self.on_batch()
             yield batch
 

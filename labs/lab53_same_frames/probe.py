@@ -16,14 +16,33 @@ WARM_UP_STEPS = 20
 HELD_OUT_SEED = 54
 
 
-def accumulated(learner: Any, window: list[Batch], seed: int, double: bool = True) -> dict[str, Any]:
-    """Loss and gradients of a new policy, accumulated over the window's micro-batches; in float64 if `double`."""
-    policy = learner.policy.build_policy(seed)
+def accumulated(
+    learner: Any, window: list[Batch], seed: int, double: bool = True, training: bool = True
+) -> dict[str, Any]:
+    """Loss and gradients of a new policy, accumulated over the window's micro-batches; in float64 if `double`.
+
+    `frames_at_once` is the largest number of frames whose graphs were in memory at the same time.
+    """
+    policy = learner.policy.build_policy(seed).train(training)
     if double:
         policy, window = policy.double(), [_as_double(batch) for batch in window]
-    loss = learner.policy.accumulate(policy, window)
+    alive = [0]
+    most = [0]
+
+    def made(_: Any, __: Any, output: Tensor) -> None:
+        if output.requires_grad:
+            frames = len(output)
+            alive[0] += frames
+            most[0] = max(most[0], alive[0])
+            output.register_hook(lambda _: alive.__setitem__(0, alive[0] - frames))
+
+    handle = policy.head.register_forward_hook(made)
+    try:
+        loss = learner.policy.accumulate(policy, window)
+    finally:
+        handle.remove()
     gradients = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
-    return {"loss": loss, "gradients": gradients, "window": window}
+    return {"loss": loss, "gradients": gradients, "window": window, "frames_at_once": most[0]}
 
 
 def split_up(learner: Any, batch: Batch, parts: int) -> list[Batch]:
@@ -31,12 +50,33 @@ def split_up(learner: Any, batch: Batch, parts: int) -> list[Batch]:
     return learner.policy.split(batch, parts)
 
 
-def updated(learner: Any, batch: Batch, parts: int, seed: int) -> dict[str, Any]:
-    """The head's weights after two updates in float64 from one batch in `parts` micro-batches, and the losses."""
+def updated(learner: Any, stream: list[Batch], parts: int, seed: int) -> dict[str, Any]:
+    """The weights after an update with SGD in float64 from each batch in `parts` micro-batches, and the losses.
+
+    The vision tower is in evaluation mode, the rest in training mode; `modes` are those afterwards.
+    """
     policy = learner.policy.build_policy(seed).double()
+    policy.vision.eval()
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-    losses = [learner.policy.training_step(policy, optimizer, _as_double(batch), parts) for _ in range(2)]
-    return {"losses": losses, "head": torch.cat([p.detach().flatten() for p in policy.head.parameters()])}
+    losses = [learner.policy.training_step(policy, optimizer, _as_double(batch), parts) for batch in stream]
+    return {"losses": losses, "after": dict(policy.state_dict()), "modes": _modes(policy)}
+
+
+def settings(learner: Any, seed: int) -> dict[str, Any]:
+    """What a built policy holds, and what its optimizer is; the vision tower is in evaluation mode before that."""
+    policy = learner.policy.build_policy(seed)
+    policy.vision.eval()
+    optimizer = learner.policy.build_optimizer(policy)
+    names = {parameter: name for name, parameter in policy.named_parameters()}
+    groups = [
+        {
+            "names": [names.get(parameter, "a parameter of something else") for parameter in group["params"]],
+            **{name: group[name] for name in ("lr", "betas", "weight_decay")},
+        }
+        for group in optimizer.param_groups
+    ]
+    weights = dict(policy.state_dict())
+    return {"weights": weights, "optimizer": type(optimizer).__name__, "groups": groups, "modes": _modes(policy)}
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:
@@ -106,6 +146,10 @@ def _held_out_loss(policy: Any) -> Tensor:
     batch = next(batches(demonstrations(256, HELD_OUT_SEED), 256, steps=1, seed=HELD_OUT_SEED))
     with torch.no_grad():
         return policy(**batch).loss
+
+
+def _modes(policy: nn.Module) -> dict[str, bool]:
+    return {path: module.training for path, module in policy.named_modules()}
 
 
 def _as_double(batch: Batch) -> Batch:

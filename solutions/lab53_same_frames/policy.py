@@ -2,14 +2,15 @@
 
     batch (32 frames) ── split ── micro-batches ── forward, backward, one after another ── .grad adds up ── one update
 
-A frame's target is a chunk of up to four steps. Near the end of an episode there are fewer steps: the rest of the chunk
-is padding and does not count in the loss.
+A frame's target is a chunk of one to four steps. Near the end of an episode there are fewer steps: the rest of the
+chunk is padding and does not count in the loss.
 
 Notable choices
 - The update is that of the whole batch. The number of micro-batches depends on the available memory, and changes only
   the order in which numbers are added.
 - Frames with similar numbers of steps go into one micro-batch, as in length grouping for sentences, so that a
   micro-batch contains little padding.
+- Only one micro-batch has a graph in memory at a time.
 - Gradients are clipped once, when they are complete.
 """
 
@@ -27,7 +28,7 @@ MAX_GRADIENT_NORM = 1.0
 
 
 def training_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, micro_batches: int) -> float:
-    """One update from a batch that is processed in `micro_batches` parts; returns the batch's loss."""
+    """One update from a batch that is processed in `micro_batches` parts, in the policy's mode; returns its loss."""
     optimizer.zero_grad()
     loss = accumulate(policy, split(batch, micro_batches))
     nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
@@ -36,7 +37,7 @@ def training_step(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch
 
 
 def accumulate(policy: Policy, window: Sequence[Batch]) -> float:
-    """Add the gradient of the window's loss to `.grad`, one micro-batch in memory at a time; returns that loss.
+    """Put the gradient of the window's loss into `.grad`, which must be None before, and return that loss.
 
     The window's loss is the policy's loss for all of its frames in one batch.
     """
@@ -49,8 +50,8 @@ def accumulate(policy: Policy, window: Sequence[Batch]) -> float:
 
 
 def loss_share(policy: Policy, micro_batch: Batch, window: Sequence[Batch]) -> torch.Tensor:
-    """What one micro-batch contributes to the window's loss, a scalar; the shares add up to it."""
-    loss = policy(**micro_batch).loss  # the mean over the micro-batch's steps
+    """What is backpropagated for one micro-batch of the window, a scalar."""
+    loss = policy(**micro_batch).loss
     steps = sum(int(steps_of(other).sum()) for other in window)
     return loss * steps_of(micro_batch).sum() / steps
 
@@ -58,7 +59,7 @@ def loss_share(policy: Policy, micro_batch: Batch, window: Sequence[Batch]) -> t
 def split(batch: Batch, parts: int) -> list[Batch]:
     """The batch's frames in `parts` micro-batches, sorted by their number of steps; every frame once."""
     order = steps_of(batch).argsort(stable=True)
-    return [{name: values[rows] for name, values in batch.items()} for rows in order.chunk(parts)]
+    return [{name: values[rows] for name, values in batch.items()} for rows in order.tensor_split(parts)]
 
 
 def steps_of(batch: Batch) -> torch.Tensor:
