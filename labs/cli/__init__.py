@@ -30,6 +30,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045
         )
         return 2
     try:
+        if any(one == "--pack" or one.startswith("--pack=") for one in given):
+            from labs.cli.pack_option import use_pack
+
+            given, problem = use_pack(given)  # before the catalog is imported
+            if problem:
+                print_error(problem, given)
+                return 2
         from labs.cli.run_command import run_command
     except ModuleNotFoundError as error:
         sentence = missing_package(error)
@@ -49,10 +56,19 @@ def missing_package(error: ModuleNotFoundError) -> Optional[str]:  # noqa: UP045
 
 
 def print_error(sentence: str, arguments: Sequence[str]) -> None:
-    """Print it on stderr and, with `--json`, as the one document on stdout too."""
-    sys.stderr.write("lab: " + sentence.replace("\n", "\n     ") + "\n")
+    """Print it on stderr in the current language and, with `--json`, in English as the one document on stdout too."""
+    sys.stderr.write("lab: " + _in_language(sentence).replace("\n", "\n     ") + "\n")
     if "--json" in arguments:
         import json
 
         sys.stdout.write(json.dumps({"schema": 1, "labs": [], "error": sentence}) + "\n")
         sys.stdout.flush()
+
+
+def _in_language(sentence: str) -> str:
+    """The sentence in the current language; in English on a Python that is too old, or if no catalogue can be read."""
+    locale = sys.modules.get("labs.locale")
+    try:
+        return str(locale.translated(sentence)) if locale else sentence
+    except ModuleNotFoundError:
+        return sentence

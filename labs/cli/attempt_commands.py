@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.text import Text
 
@@ -16,33 +17,45 @@ from labs.cli.overview_commands import read_progress
 from labs.cli.show_diff import show_diff
 from labs.grading.answers import ANSWERS, correct_answers
 from labs.grading.catalog import Lab, find
+from labs.grading.submission_text import clean
 from labs.learner import progress
+from labs.learner.checks_hash import checks_hash
 from labs.learner.diff import diff_from_starter, diff_of_answers
 from labs.learner.hints import HINTS, hints
-from labs.learner.lesson import lesson_address
+from labs.learner.lesson import lesson_place
+from labs.learner.pack import has_solutions, require_solutions
 from labs.learner.workspace import Workspace, resolve
+from labs.locale import message, translated
 
 
 def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Copy a lab's files into your workspace and show what to do next."""
     lab, here = find(number), resolve(workspace)
     copied = start_attempt(here, lab)
-    facts = f"{'★' * lab.difficulty}{'☆' * (3 - lab.difficulty)} · {lab.loudness} · {lab.minutes} min"
-    out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]  [quiet]{facts}[/]")
+    minutes = message("{minutes} min", minutes=lab.minutes)
+    facts = f"{'★' * lab.difficulty}{'☆' * (3 - lab.difficulty)} · {translated(lab.loudness)} · {minutes}"
+    out.print(f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]  [quiet]{facts}[/]")
     out.print()
     paragraph(lab.symptom)
     out.print()
     if not copied:
-        out.print("  [quiet]Already started: nothing was overwritten.[/]")
+        paragraph("Already started: nothing was overwritten.", "quiet")
     for name in lab.editable:
-        out.print(f"  [quiet]edit[/]    {path_markup(here.attempt(lab) / name)}", soft_wrap=True)
+        _labelled("edit", path_markup(here.attempt(lab) / name))
     if lab.questions:
-        out.print(f"  [quiet]answer[/]  {path_markup(here.attempt(lab) / ANSWERS)}", soft_wrap=True)
-    out.print(f"  [quiet]lesson[/]  {lesson_address(lab)}", soft_wrap=True)
+        _labelled("answer", path_markup(here.attempt(lab) / ANSWERS))
+    lesson = lesson_place(lab)
+    if lesson is not None:
+        _labelled("lesson", escape(clean(lesson)))
     out.print()
     next_command(f"lab run {lab.id}", "see the symptom")
     next_command(f"lab grade {lab.id}", "when you think it is fixed")
     out.print()
+
+
+def _labelled(label: str, markup: str) -> None:
+    shown = translated(label)
+    out.print(f"  [quiet]{shown}[/]{' ' * (8 - cell_len(shown))}{markup}", soft_wrap=True)
 
 
 def hint(
@@ -66,12 +79,13 @@ def hint(
         raise RefusedError(f"Hint {wanted} comes after hint {read_so_far + 1}. `lab hint {lab.id}` shows the next one.")
     record(here, progress.hinted(lab.id, wanted, datetime.now(UTC)))
     shown = all_hints[wanted - 1]
-    out.print(f"\n  [quiet]lab {lab.id} · hint {wanted} of {HINTS}[/]  [strong]{escape(shown.title)}[/]\n")
-    out.print(Padding(Markdown(shown.text), (0, 2)))
+    place = message("lab {id} · hint {wanted} of {hints}", id=lab.id, wanted=wanted, hints=HINTS)
+    out.print(f"\n  [quiet]{place}[/]  [strong]{escape(translated(shown.title))}[/]\n")
+    out.print(Padding(Markdown(translated(shown.text)), (0, 2)))
     out.print()
     if wanted < HINTS:
         next_command(f"lab hint {lab.id}", "if this is not enough")
-    else:
+    elif has_solutions():
         next_command(f"lab solution {lab.id} --give-up", "the last resort")
     out.print()
 
@@ -83,7 +97,7 @@ def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     changes = diff_from_starter(lab, attempt, "yours", starter=starter)
     changes += diff_of_answers(lab, attempt, "yours", starter=starter)
     if not changes:
-        out.print(f"\n  [quiet]You have not changed lab {lab.id} yet.[/]\n")
+        out.print(f"\n  [quiet]{message('You have not changed lab {id} yet.', id=lab.id)}[/]\n")
         return
     out.print()
     show_diff(changes)
@@ -95,7 +109,8 @@ def reset(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     lab, here = find(number), resolve(workspace)
     kept = here.reset(lab)
     out.print(
-        f"\n  Lab {lab.id} has its original files again. Your attempt is kept in\n  {path_markup(kept)}\n",
+        f"\n  {message('Lab {id} has its original files again. Your attempt is kept in', id=lab.id)}\n"
+        f"  {path_markup(kept)}\n",
         soft_wrap=True,
     )
     next_command(f"lab run {lab.id}", "see the symptom")
@@ -114,6 +129,7 @@ def solution(
     from rich.padding import Padding
 
     lab, here = find(number), resolve(workspace)
+    require_solutions("solutions")
     status = read_progress(here).status(lab.id)
     if status not in ("passed", "given_up"):
         if not give_up:
@@ -122,13 +138,15 @@ def solution(
                 f"`lab solution {lab.id} --give-up` shows the solution, and the lab then counts as given up."
             )
         record(here, progress.gave_up(lab.id, datetime.now(UTC)))
-    out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]  [quiet]the shipped solution[/]\n")
+    out.print(
+        f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]  [quiet]{translated('the shipped solution')}[/]\n"
+    )
     show_diff(diff_from_starter(lab, lab.solution, "solution"))
     _show_answers(lab)
     why = lab.solution / "why.md"
     if why.is_file():
         out.print()
-        out.print(Padding(Markdown(why.read_text(encoding="utf-8")), (0, 2)))
+        out.print(Padding(Markdown(translated(why.read_text(encoding="utf-8").strip())), (0, 2)))
     out.print()
 
 
@@ -144,7 +162,7 @@ def start_attempt(workspace: Workspace, lab: Lab) -> bool:
     """Start a lab and record the time; True if files were copied."""
     read_progress(workspace)  # if the start cannot be recorded, nothing is copied
     copied = workspace.start(lab)
-    record(workspace, progress.started(lab.id, datetime.now(UTC)))
+    record(workspace, progress.started(lab.id, datetime.now(UTC), checks_hash(lab)))
     return copied
 
 

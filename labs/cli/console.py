@@ -5,6 +5,9 @@ A colour has one meaning. rich respects NO_COLOR, pipes and narrow terminals, so
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +16,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from labs.grading.submission_text import clean
+from labs.locale import translated
 
 THEME = Theme(
     {
@@ -64,15 +68,25 @@ def print_hanging(prefix: Text | str, body: Text) -> None:
 
 
 def paragraph(text: str, style: str = "") -> None:
-    """Running text, indented, wrapped to the terminal."""
-    print_hanging("  ", Text(text, style=style))
+    """Running text in the current language, indented, wrapped to the terminal."""
+    print_hanging("  ", Text(translated(text), style=style))
 
 
 def notice(text: str) -> None:
     """A warning on stderr that does not end the command."""
-    err.print(Text.assemble(("lab:", "warn"), " ", text), soft_wrap=True)
+    err.print(Text.assemble(("lab:", "warn"), " ", translated(text)), soft_wrap=True)
 
 
 def next_command(command: str, why: str) -> None:
     """The last line of most commands: what to type next."""
-    out.print(f"  [quiet]next[/]  [command]{escape(command)}[/]  [quiet]{escape(why)}[/]", soft_wrap=True)
+    head = f"  [quiet]{translated('next')}[/]"
+    told = escape(with_pack(command))
+    out.print(f"{head}  [command]{told}[/]  [quiet]{escape(translated(why))}[/]", soft_wrap=True)
+
+
+def with_pack(text: str) -> str:
+    """A command, or a sentence with commands in backticks, with the `--pack` that this one was run with."""
+    pack = os.environ.get("LAB_PACK")
+    return (
+        re.sub(r"(^|`)lab ", lambda found: f"{found[1]}lab --pack {shlex.quote(clean(pack))} ", text) if pack else text
+    )

@@ -18,6 +18,7 @@ from labs.grading.catalog import all_labs, find
 from labs.grading.submission_text import clean
 from labs.learner import progress as learner_progress
 from labs.learner.workspace import Workspace, make_workspace, resolve
+from labs.locale import message, translated
 
 
 def list_labs(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -47,7 +48,8 @@ def progress(
     here = resolve(workspace)
     if bring is not None:
         count = import_progress(here, bring)
-        err.print(f"  Merged {count} {'lab' if count == 1 else 'labs'} from {path_markup(bring)}.", soft_wrap=True)
+        form = "Merged 1 lab from {file}." if count == 1 else "Merged {count} labs from {file}."
+        err.print(f"  {message(form, count=count, file=path_markup(bring))}", soft_wrap=True)
     loaded = read_progress(here)
     if export is not None:
         export_progress(loaded, export)
@@ -59,17 +61,23 @@ def progress(
 
 
 def open_lesson(number: LabNumber) -> None:
-    """Open a lab's lesson in the browser and print its address."""
+    """Open a lab's lesson in the browser and print where it is."""
     import webbrowser
 
-    from labs.learner.lesson import lesson_address, lesson_file
+    from labs.learner.lesson import lesson_address, lesson_file, lesson_place
 
     lab = find(number)
-    out.print(f"  {lesson_address(lab)}", soft_wrap=True)
+    place = lesson_place(lab)
+    if place is None:
+        raise RefusedError(f"Lab {lab.id} has no lesson in this pack.")
+    on_the_site = place == lesson_address(lab)
+    if on_the_site:
+        out.print(f"  {place}", soft_wrap=True)
     if lesson_file(lab).is_file():
-        out.print(f"  [quiet]{path_markup(lesson_file(lab))}[/]", soft_wrap=True)
+        style = "quiet" if on_the_site else "none"
+        out.print(f"  [{style}]{path_markup(lesson_file(lab))}[/]", soft_wrap=True)
     if sys.stdout.isatty():
-        webbrowser.open(lesson_address(lab))
+        webbrowser.open(place if on_the_site else lesson_file(lab).resolve().as_uri())
 
 
 def doctor(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -97,9 +105,8 @@ def init(
     root = folder.resolve()
     if not (root / STATE).is_dir():
         raise RefusedError(f"{root} could not be made a workspace. Choose another folder.")
-    out.print(
-        f"\n  {'Created workspace' if made else 'Already a workspace:'} [strong]{path_markup(root)}[/]", soft_wrap=True
-    )
+    told = translated("Created workspace") if made else translated("Already a workspace:")
+    out.print(f"\n  {told} [strong]{path_markup(root)}[/]", soft_wrap=True)
     go_there = "" if root == Path.cwd() else f"cd {shlex.quote(clean(str(folder)))} && "
     next_command(f"{go_there}lab list", "choose a lab")
     out.print()

@@ -6,7 +6,9 @@ wrote and says what to measure; it never contains the correct answer. Nothing he
 
 from __future__ import annotations
 
+import base64
 import tomllib
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +20,12 @@ from labs.grading.errors import CheckError, MissingFileError, SubmissionFileErro
 from labs.grading.files import read_text
 from labs.grading.grades import CheckResult, Outcome
 from labs.grading.submission_text import clean, shorten
+from labs.locale import message, translated
 
 ANSWERS = "answers.toml"
 """The file's name, in the learner's folder of a lab and in the solution."""
+PACKED = "answers.packed"
+"""The correct answers in the lab's folder of a course pack, which has no solutions."""
 LARGEST = 16 * 1024
 """Characters of the learner's file; an answer is one line."""
 _LONGEST_SHOWN = 80
@@ -41,10 +46,15 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def blank(lab: Lab) -> str:
-    """The text of the file that `lab start` copies: every question as a comment above an empty answer."""
-    lines = [f"# Lab {lab.id}: measure, then write each answer between the quotes. `lab grade {lab.id}` checks them."]
+    """The text of the file that `lab start` copies: every question as a comment above an empty answer.
+
+    It is in the current language.
+    """
+    first = "# Lab {id}: measure, then write each answer between the quotes. `lab grade {id}` checks them."
+    lines = [message(first, id=lab.id)]
     for one in lab.questions:
-        lines += ["", f"# {one.text}", f"# {_sentence(_format_of(one))}", f'{one.id} = ""']
+        form = translated(_sentence(_format_of(one)))
+        lines += ["", f"# {translated(one.text)}", f"# {form}", f'{one.id} = ""']
     return "\n".join(lines) + "\n"
 
 
@@ -70,9 +80,10 @@ def not_run(lab: Lab, why: str) -> tuple[CheckResult, ...]:
 
 def correct_answers(lab: Lab) -> dict[str, Answer]:
     """The correct answer to each question, by its id. Raises CheckError."""
-    path = lab.solution / ANSWERS
+    path, beside = lab.solution / ANSWERS, lab.folder / PACKED
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=dict[str, Answer])
+        content = unpacked(beside.read_bytes()) if beside.is_file() else path.read_bytes()
+        found = msgspec.toml.decode(content, type=dict[str, Answer])
     except FileNotFoundError:
         raise CheckError(f"{path} is missing: it has the correct answers to the questions in lab.toml.") from None
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -82,6 +93,16 @@ def correct_answers(lab: Lab) -> dict[str, Answer]:
         there = ", ".join(sorted(found)) or "none"
         raise CheckError(f"{path} has answers to {there}; the questions in lab.toml are {', '.join(asked)}.")
     return found
+
+
+def packed(content: bytes) -> bytes:
+    """Compress a file so that reading or searching a folder does not show it. It is no secret."""
+    return base64.b85encode(zlib.compress(content, 9))
+
+
+def unpacked(content: bytes) -> bytes:
+    """The inverse of `packed`. Raises ValueError, zlib.error."""
+    return zlib.decompress(base64.b85decode(content.strip()))
 
 
 def refusal(question: Question, correct: Answer, written: Value) -> str | None:
@@ -107,7 +128,7 @@ def reason(results: tuple[CheckResult, ...]) -> str | None:
 
 def _judged(question: Question, correct: Answer, written: Value, unknown: str) -> CheckResult:
     if isinstance(written, str) and not _bare(written):
-        how = f'Not answered yet. {question.measure} Then write `{question.id} = "…"` into {ANSWERS}.{unknown}'
+        how = f'Not answered yet. {question.measure} Then write `{question.id} = "…"` into answers.toml.{unknown}'
         return _result(question, "failed", how)
     why = refusal(question, correct, written)
     return _result(question, "passed" if why is None else "failed", why or "", written)
