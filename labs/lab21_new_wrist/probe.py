@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,36 +16,52 @@ BATCH_SIZE = 32
 SHOWN_STEPS = 4
 
 
-def there_and_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor) -> dict[str, Tensor]:
-    """With the bounds of `demonstrated` (N, H, A): `action` (M, A) normalised, and that result unnormalised."""
-    normaliser = learner.policy.RangeNormaliser(action.shape[-1])
-    normaliser.fit(demonstrated, action_is_pad)
+def there_and_back(
+    learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor, training: bool = False
+) -> dict[str, Tensor]:
+    """With the bounds of `demonstrated` (N, H, A): `action` (..., A) normalised, and that result unnormalised."""
+    normaliser = _fitted(learner, demonstrated, action_is_pad).train(training)
     normalised = normaliser.normalise(action)
     return {"normalised": normalised, "returned": normaliser.unnormalise(normalised)}
 
 
 def brought_back(learner: Any, demonstrated: Tensor, action_is_pad: Tensor, normalised: Tensor) -> Tensor:
-    """With the bounds of `demonstrated` (N, H, A): `unnormalise` applied to `normalised` (M, A)."""
-    normaliser = learner.policy.RangeNormaliser(normalised.shape[-1])
-    normaliser.fit(demonstrated, action_is_pad)
-    return normaliser.unnormalise(normalised)
+    """With the bounds of `demonstrated` (N, H, A): `unnormalise` applied to `normalised` (..., A)."""
+    return _fitted(learner, demonstrated, action_is_pad).eval().unnormalise(normalised)
 
 
-def loss_and_parts(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """The loss of a fresh policy with the batch's bounds, its head's output and normalised target, (B, H, A) each, and
-    the norm of every parameter's gradient (-1 where there is none)."""
-    policy = _policy(learner, batch, seed)
-    with _outputs_of(policy.head) as outputs:
-        loss = policy(**batch).loss
+def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Any]:
+    """The loss, all gradients and the executed chunk (B, H, A) of a fresh policy with the batch's bounds.
+
+    The weights of the head's last layer are multiplied by `louder` first.
+    """
+    policy = _policy(learner, batch, seed).train()
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(louder)
+    loss = policy(**batch).loss
     loss.backward()
+    gradients = {name: value.grad for name, value in policy.named_parameters() if value.grad is not None}
+    return {"loss": loss.detach(), "gradients": gradients, "executed": policy.eval().predict(batch)}
+
+
+def built(learner: Any, count: int, seed: int, normalised: Tensor) -> dict[str, Any]:
+    """The demonstrations, and what `build_policy` makes of them: its weights, and `normalised` (M, A) unnormalised.
+
+    The latter also by another policy that has loaded its checkpoint.
+    """
+    frames = learner.policy.wrist_demonstrations(count, seed)
+    policy = learner.policy.build_policy(frames, seed)
+    loaded = learner.policy.WristPolicy(policy.config)
+    loaded.load_state_dict(policy.state_dict())
     return {
-        "loss": loss.detach(),
-        "head": outputs[0],
-        "target": policy.normaliser.normalise(batch["action"]),
-        "gradients": {
-            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
-            for name, parameter in policy.named_parameters()
+        "dimensions": list(learner.policy.DIMENSIONS),
+        "frames": {
+            name: torch.from_numpy(getattr(frames, name)) for name in ("image", "state", "action", "action_is_pad")
         },
+        "instructions": list(frames.instruction),
+        "weights": {name: value for name, value in policy.state_dict().items() if not name.startswith("normaliser.")},
+        "unnormalised": policy.normaliser.unnormalise(normalised),
+        "unnormalised when loaded": loaded.normaliser.unnormalise(normalised),
     }
 
 
@@ -93,17 +107,15 @@ def symptom(learner: Any) -> None:
         print(f"  {name:<8} {value:7.3f}")
 
 
+def _fitted(learner: Any, demonstrated: Tensor, action_is_pad: Tensor) -> Any:
+    """A normaliser fitted to other demonstrations first, whose bounds must be replaced."""
+    normaliser = learner.policy.RangeNormaliser(demonstrated.shape[-1])
+    normaliser.fit(3 * demonstrated - 1, action_is_pad)
+    normaliser.fit(demonstrated, action_is_pad)
+    return normaliser
+
+
 def _policy(learner: Any, batch: dict[str, Tensor], seed: int) -> Any:
     policy = learner.policy.WristPolicy.from_base(PolicyConfig(action_dim=batch["action"].shape[-1]), seed=seed)
     policy.normaliser.fit(batch["action"], batch["action_is_pad"])
     return policy
-
-
-@contextmanager
-def _outputs_of(module: Any) -> Iterator[list[Tensor]]:
-    outputs: list[Tensor] = []
-    handle = module.register_forward_hook(lambda _, __, output: outputs.append(output.detach().clone()))
-    try:
-        yield outputs
-    finally:
-        handle.remove()

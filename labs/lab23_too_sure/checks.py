@@ -13,7 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.invariants import (
+    TOLERANCE,
+    close,
+    expect_equal,
+    expect_image_and_instruction_to_matter,
+    listed,
+    random_batch,
+    random_padding,
+)
+from labs.vla.policy import OBSERVATION_KEYS, Policy
 
 IGNORED = -100
 BINS = 64
@@ -21,6 +30,11 @@ TEMPERATURE = 0.03
 SURE = 200.0
 LOUD = 6.0
 """Factor on a fresh last layer, so that some bins are 300 below others."""
+STEPS = {"2": 2.0, "10": 10.0, "100": 100.0}
+"""Distances of neighbouring bins. The last of 64 bins is then 126, 630 or 6300 below the first."""
+SHIFT = 500.0
+NO_GRADIENT = 1e-5
+"""Of the largest gradient. A gradient that is zero, such as that of a key's bias, is rounding."""
 
 OVERFIT_STEPS = 60
 LOSS_BAR = 0.05
@@ -37,10 +51,27 @@ def test_loss_of_a_sure_policy(submission: Submission, rng: Rng) -> None:
         logits, tokens = sure_logits(rng, *shape), some_ignored(rng, *shape)
         seen = submission.observe("loss_and_gradient", logits=logits, tokens=tokens)
         loss, gradient = reference(logits, tokens)
-        expect(float(seen["loss"]), "a sure policy's loss")
-        expect(float(loss), "what it should be")
-        expect(seen["loss"], "the loss").close_to(float(loss), rtol=1e-5, atol=1e-5)
-        expect(seen["gradient"], "the gradient of the logits").close_to(gradient, rtol=1e-4, atol=1e-6)
+        of = f"of tokens of shape {list(shape)}"
+        expect(seen["loss"], f"the loss {of}").close_to(float(loss), rtol=1e-5, atol=1e-5)
+        expect_equal(seen["gradient"], gradient, f"the gradient of the logits {of}")
+
+
+@check(
+    kind="behaviour",
+    title="The logarithm of each bin's probability",
+    property="`log_probabilities` must return the logarithm of each bin's probability, however small that is, with and without gradients.",
+    instrument="python -c 'import torch; from policy import *; print(log_probabilities(torch.tensor([0.0, -50.0, -200.0])))'",
+)
+def test_every_bin_has_its_probability(submission: Submission, rng: Rng) -> None:
+    cases = {f"neighbours {name} apart": graded(step) for name, step in STEPS.items()}
+    cases |= {f"{SHIFT:g} added to all logits": graded(2.0) + SHIFT, "random logits": rng.normal(3, 5, BINS, std=9.0)}
+    cases |= {"three bins": sure_logits(rng, 4)[..., :3]}
+    seen = {name: submission.observe("log_probabilities", logits=logits) for name, logits in cases.items()}
+    for name, logits in cases.items():
+        expect(seen[name]["with gradients"], name).has_shape(*logits.shape)
+    for name, logits in cases.items():
+        for how, found in seen[name].items():
+            expect_equal(found, F.log_softmax(logits.double(), dim=-1), f"the log-probabilities ({name}, {how})")
 
 
 @check(
@@ -57,58 +88,87 @@ def test_bins_that_do_not_exist(submission: Submission, rng: Rng) -> None:
         logits[..., :missing] = -torch.inf  # the first ones: code may use bin 0 for ignored tokens
         seen = submission.observe("loss_and_gradient", logits=logits, tokens=tokens)
         loss, gradient = reference(logits[..., missing:], tokens.where(tokens == IGNORED, tokens - missing))
-        expect(seen["loss"], "the loss").close_to(float(loss), rtol=1e-5, atol=1e-5)
-        expect(seen["gradient"][..., :missing], "the gradient of bins that do not exist").equals(
-            torch.zeros(size, 4, 3, missing)
-        )
-        expect(seen["gradient"][..., missing:], "the gradient of the others").close_to(gradient, rtol=1e-4, atol=1e-6)
+        of = f"with {missing} of {BINS} bins at -inf"
+        expect(seen["loss"], f"the loss {of}").close_to(float(loss), rtol=1e-5, atol=1e-5)
+        expect(seen["gradient"], f"the gradient {of}").has_shape(*logits.shape)
+        expect(seen["gradient"][..., :missing].abs().max(), f"the largest gradient of a bin at -inf {of}").equals(0.0)
+        expect_equal(seen["gradient"][..., missing:], gradient, f"the gradient of the other bins {of}")
 
 
 @check(
     kind="behaviour",
     title="A head with large logits trains",
-    property="A policy whose logits are hundreds apart must have the correct, finite loss and finite gradients in every parameter.",
+    property="A policy whose logits are hundreds apart must have the correct, finite loss and gradients in every parameter, and the same loss in evaluation.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_loud_head_trains(submission: Submission, rng: Rng) -> None:
-    for louder in (1.0, LOUD):
-        batch = random_batch(rng, rng.integer(3, 9))
-        batch["action_is_pad"][0, 1:] = True
-        seen = submission.observe("policy_loss", batch=batch, seed=rng.seed(), louder=louder)
-        loss, _ = reference(seen["logits"], targets(batch))
-        expect(seen["loss"], "the policy's loss").close_to(float(loss), rtol=1e-4, atol=1e-5)
-        norms = seen["gradients"]
-        expect(sorted(n for n, v in norms.items() if v < 0), "the list of parameters without a gradient").equals([])
-        expect(list(norms.values()), "the gradient norms").finite()
+    for size, louder in ((rng.integer(3, 9), 1.0), (rng.integer(3, 9), LOUD), (1, LOUD)):
+        batch, seed = {**random_batch(rng, size), "action_is_pad": random_padding(rng, size)}, rng.seed()
+        seen = submission.observe("policy_loss", batch=batch, seed=seed, louder=louder)
+        policy = loud_base(seed, louder)
+        logits = head_output(policy, batch) / TEMPERATURE
+        loss = F.cross_entropy(logits.flatten(0, -2), targets(batch).flatten(), ignore_index=IGNORED)
+        loss.backward()
+        of = f"of {size} frame{'s' * (size > 1)} with {'large' if louder > 1 else 'small'} logits"
+        expect_equal(seen["loss"], loss.detach(), f"the loss {of}")
+        expect_equal(seen["loss in evaluation"], loss.detach(), f"the loss in evaluation {of}")
+        gradients = {name: value.grad for name, value in policy.named_parameters()}
+        expect(listed(gradients.keys() - seen["gradients"].keys()), "what has no gradient").equals("nothing")
+        least = NO_GRADIENT * max(value.norm() for value in gradients.values())
+        other = {
+            name
+            for name, value in gradients.items()
+            if value.norm() > least and not close(seen["gradients"][name], value, rtol=1e-2)
+        }
+        expect(listed(other), f"what has another gradient in a batch {of}").equals("nothing")
 
 
 @check(
     kind="invariant",
     title="The bins compete as sharply as before",
     property=f"Logits must be the head's output divided by the temperature of {TEMPERATURE}, without a bound.",
-    instrument="debugkit.trace_shapes(policy, batch)",
+    instrument="python -c 'from policy import *; print(TEMPERATURE, SureTokenHead.forward)'",
 )
 def test_temperature_is_unchanged(submission: Submission, rng: Rng) -> None:
-    seen = submission.observe("policy_loss", batch=random_batch(rng, 3), seed=rng.seed(), louder=LOUD)
-    expect(seen["logits"], "the logits").has_shape(3, 4, 3, BINS)
-    slope = float((seen["raw"] * seen["logits"]).sum() / (seen["raw"] ** 2).sum())
-    expect(slope * TEMPERATURE, "logits over output, in units of 1 / temperature")
-    expect(seen["logits"], "the logits").close_to(seen["raw"] / TEMPERATURE, rtol=1e-4, atol=1e-3)
+    batch, seed = random_batch(rng, 3), rng.seed()
+    logits = submission.observe("policy_loss", batch=batch, seed=seed, louder=LOUD)["logits"]
+    wanted = head_output(loud_base(seed, LOUD), batch).detach() / TEMPERATURE
+    expect(logits, "the logits").has_shape(*wanted.shape)
+    expect(float((wanted * logits).sum() / (wanted**2).sum()), "the size of the logits, relative to the base's")
+    expect_equal(logits, wanted, "the logits")
 
 
 @check(
     kind="invariant",
     title="The policy still reports its confidence",
     property="log_probability must be the sum of the chosen bins' log-probabilities, one number per frame, at any confidence.",
-    instrument="debugkit.trace_shapes(policy, batch)",
+    instrument="python -c 'from policy import *; help(SurePolicy.log_probability)'",
 )
 def test_sureness_is_right(submission: Submission, rng: Rng) -> None:
     for size, louder in ((rng.integer(2, 6), 1.0), (1, LOUD)):
-        seen = submission.observe("sureness", batch=random_batch(rng, size), seed=rng.seed(), louder=louder)
-        wanted = F.log_softmax(seen["logits"].double(), dim=-1).amax(dim=-1).sum(dim=(1, 2))
-        expect(seen["log_probability"], "the log-probability of the chunk").close_to(
-            wanted.float(), rtol=1e-4, atol=1e-4
-        )
+        batch, seed = random_batch(rng, size), rng.seed()
+        logits = head_output(loud_base(seed, louder), batch).detach().double() / TEMPERATURE
+        wanted = F.log_softmax(logits, dim=-1).amax(dim=-1).sum(dim=(1, 2))
+        reported = submission.observe("sureness", batch=batch, seed=seed, louder=louder)
+        of = f"of {size} frame{'s' * (size > 1)}"
+        expect(reported, f"the log-probability {of}").has_shape(size)
+        expect((reported - wanted).abs().max(), f"the largest error of the log-probability {of}").at_most(TOLERANCE)
+
+
+@check(
+    kind="invariant",
+    title="The policy is the base with a token head",
+    property="`build_policy` must use the pretrained base and a token head drawn from the seed.",
+    instrument="python -c 'from policy import *; print(build_policy(0).config)'",
+)
+def test_policy_is_the_base(submission: Submission, rng: Rng) -> None:
+    seed = rng.seed()
+    seen = submission.observe("built", seed=seed)
+    expect(seen["head"], "the head in the policy's config").equals("tokens")
+    weights = Policy.from_base(head="tokens", seed=seed).state_dict()
+    expect(listed(weights.keys() ^ seen["weights"].keys()), "what the policy lacks or has too many").equals("nothing")
+    other = {name for name, value in weights.items() if not torch.equal(seen["weights"][name], value)}
+    expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals("nothing")
 
 
 @check(
@@ -133,7 +193,7 @@ def test_overfits_one_batch(submission: Submission, seed: int) -> None:
     expect(sum(losses[-5:]) / 5, "the final loss").below(LOSS_BAR)
 
 
-SURE_CHECK = "test_loss_of_a_sure_policy"
+GRADED = "test_every_bin_has_its_probability"
 
 
 @wrong_fix(
@@ -141,8 +201,10 @@ SURE_CHECK = "test_loss_of_a_sure_policy"
     says="There is no infinity any more, but no gradient either: below the epsilon all probabilities are the same, so a policy that is sure of the wrong bin has a loss of at most -log(eps) and gets no useful gradient.",
 )
 def recognise_epsilon(evidence: Mapping[str, Any]) -> bool:
-    loss, wanted = evidence.get(f"{SURE_CHECK}/a sure policy's loss", 0.0), wanted_of(evidence)
-    return 5.0 < loss < 30.0 < wanted and not bounded_logits(evidence)
+    found, exact = log_probabilities(evidence, "2"), graded(2.0).double().log_softmax(dim=-1)
+    epsilon = found[-1].exp()
+    smooth = (exact.exp() + epsilon).log()
+    return bool(epsilon > 0) and bool((found - smooth).abs().max() < 0.05) and not close(found, exact)
 
 
 @wrong_fix(
@@ -150,9 +212,10 @@ def recognise_epsilon(evidence: Mapping[str, Any]) -> bool:
     says="Logits are limited to a range: outside it they have no gradient, so a policy that is very wrong can never recover.",
 )
 def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
-    return 5.0 < evidence.get(f"{SURE_CHECK}/a sure policy's loss", 0.0) < 0.7 * wanted_of(evidence) and bounded_logits(
-        evidence
-    )
+    found, shifted = log_probabilities(evidence, "2"), evidence[f"{GRADED}/{SHIFT:g} added to all logits"].double()
+    inside = (found[:4] - found[0] + 2.0 * torch.arange(4)).abs().max() < 1e-3
+    outside = found.isfinite().all() and found[-1] == found[-2]
+    return bool(inside and outside and (shifted == shifted[0]).all() and shifted.isfinite().all())
 
 
 @wrong_fix(
@@ -160,8 +223,8 @@ def recognise_clamp(evidence: Mapping[str, Any]) -> bool:
     says="A higher temperature only delays the failure: the logits grow until they are as far apart as before, and the logarithm of 0 is still -inf.",
 )
 def recognise_warmer(evidence: Mapping[str, Any]) -> bool:
-    name = "test_temperature_is_unchanged/logits over output, in units of 1 / temperature"
-    return 0.0 < evidence.get(name, 1.0) < 0.9 and not bounded_logits(evidence)
+    size = evidence["test_temperature_is_unchanged/the size of the logits, relative to the base's"]
+    return 0.0 < size < 0.9 and underflows(evidence, "2")
 
 
 @wrong_fix(
@@ -169,11 +232,27 @@ def recognise_warmer(evidence: Mapping[str, Any]) -> bool:
     says="float64 underflows at a distance of 745 instead of 103. That is further away, but a bin that does not exist is at infinity.",
 )
 def recognise_double(evidence: Mapping[str, Any]) -> bool:
-    return (
-        evidence[SURE_CHECK]["outcome"] == "passed"
-        and evidence["test_bins_that_do_not_exist"]["outcome"] == "failed"
-        and evidence["test_loud_head_trains"]["outcome"] == "passed"
+    return underflows(evidence, "100") and all(
+        close(log_probabilities(evidence, step), graded(STEPS[step]).double().log_softmax(dim=-1))
+        for step in ("2", "10")
     )
+
+
+def log_probabilities(evidence: Mapping[str, Any], step: str) -> Tensor:
+    """The submission's log-probabilities of 64 bins, each `step` below the one before."""
+    found: Tensor = evidence[f"{GRADED}/neighbours {step} apart"]
+    return found.double()
+
+
+def underflows(evidence: Mapping[str, Any], step: str) -> bool:
+    """Whether the first bin's log-probability is correct and the last one's is -inf."""
+    found = log_probabilities(evidence, step)
+    return abs(float(found[0] - graded(STEPS[step]).log_softmax(dim=-1)[0])) < 1e-3 and bool(found[-1] == -torch.inf)
+
+
+def graded(step: float) -> Tensor:
+    """Logits (V,) from 0 downwards, each `step` below the one before."""
+    return -step * torch.arange(BINS)
 
 
 def sure_logits(rng: Rng, *shape: int) -> Tensor:
@@ -209,15 +288,14 @@ def targets(batch: dict[str, Tensor]) -> Tensor:
     return tokens.masked_fill(batch["action_is_pad"][..., None], IGNORED)
 
 
-def wanted_of(evidence: Mapping[str, Any]) -> float:
-    """The expected loss of the confident policy."""
-    return float(evidence.get(f"{SURE_CHECK}/what it should be", 0.0))
+def loud_base(seed: int, louder: float) -> Policy:
+    """The base policy with its own token head, whose last layer is `louder` times as large."""
+    policy = Policy.from_base(head="tokens", seed=seed)
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(louder)
+    return policy
 
 
-def bounded_logits(evidence: Mapping[str, Any]) -> bool:
-    """Whether the loss's gradient at large logits shows that they are clamped."""
-    seen = evidence.get(f"{SURE_CHECK}/loss_and_gradient")
-    if not isinstance(seen, dict) or not isinstance(seen.get("gradient"), Tensor):
-        return False
-    # With all the probability on bins at +SURE, the true gradient there is large; through a clamp it is 0.
-    return bool(seen["gradient"].isfinite().all()) and float(seen["gradient"][..., 0].abs().max()) == 0.0
+def head_output(policy: Policy, batch: Mapping[str, Tensor]) -> Tensor:
+    """The output (B, H, A, bins) of a policy's head, without a temperature."""
+    return policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS}))

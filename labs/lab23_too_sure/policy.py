@@ -10,7 +10,8 @@ Notable choices
   the policy quickly becomes confident.
 - `log_probability` is shown on the operator's console; when it falls, the operator takes over. Loss and console use
   the same numbers, so the loss is written here instead of calling a library's.
-- Padded steps of a chunk get the target `IGNORED`, as in language models, and the mean is over the other steps.
+- Padded steps of a chunk get the target `IGNORED`, as in language models, and the mean is over the other steps. The
+  first step of a chunk is never padded.
 - A logit of -inf marks a bin that does not exist: vocabularies are padded to a round size for speed, and a dimension
   may have fewer bins than the largest one. Such a bin affects neither the loss nor any gradient.
 """
@@ -40,7 +41,7 @@ def token_loss(logits: Tensor, tokens: Tensor) -> Tensor:
     # Ignored steps need a valid index to gather; the value gathered there is set to 0 below.
     at = tokens.masked_fill(~is_token, 0)[..., None]  # (..., 1)
     picked = log_probabilities(logits).gather(-1, at).squeeze(-1)  # (...)
-    return -picked.masked_fill(~is_token, 0.0).sum() / is_token.sum().clamp(min=1)
+    return -picked.masked_fill(~is_token, 0.0).sum() / is_token.sum()
 
 
 class SureTokenHead(TokenHead):

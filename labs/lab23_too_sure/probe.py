@@ -26,37 +26,42 @@ def loss_and_gradient(learner: Any, logits: Tensor, tokens: Tensor) -> dict[str,
     return {"loss": loss.detach(), "gradient": asked.grad}
 
 
+def log_probabilities(learner: Any, logits: Tensor) -> dict[str, Tensor]:
+    """`log_probabilities` of logits (..., V) with gradients enabled, and without."""
+    with_gradient = learner.policy.log_probabilities(logits.clone().requires_grad_()).detach()
+    with torch.no_grad():
+        return {"with gradients": with_gradient, "without gradients": learner.policy.log_probabilities(logits)}
+
+
 def policy_loss(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Any]:
-    """The loss of a fresh policy whose last layer is `louder` times as large, the logits before and after dividing by
-    the temperature (B, H, A, bins), and the norms of all gradients (-1 where there is none)."""
-    policy = _loud(learner, seed, louder)
-    raw: list[Tensor] = []
-    given: list[Tensor] = []
-    handles = (
-        policy.head.mlp.register_forward_hook(lambda _, __, output: raw.append(output.detach().clone())),
-        policy.head.register_forward_hook(lambda _, __, output: given.append(output.detach().clone())),
-    )
+    """The loss of a fresh policy whose last layer is `louder` times as large, and all its gradients.
+
+    Also its loss in evaluation without gradients, and the logits (B, H, A, bins).
+    """
+    policy = _loud(learner, seed, louder).train()
     loss = policy(**batch).loss
     loss.backward()
-    for handle in handles:
-        handle.remove()
+    policy.eval()
+    with torch.no_grad():
+        logits = policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS}))
+        in_evaluation = policy(**batch).loss
     return {
         "loss": loss.detach(),
-        "raw": raw[0].view(given[0].shape),
-        "logits": given[0],
-        "gradients": {
-            name: -1.0 if parameter.grad is None else float(parameter.grad.norm())
-            for name, parameter in policy.named_parameters()
-        },
+        "loss in evaluation": in_evaluation,
+        "logits": logits,
+        "gradients": {name: value.grad for name, value in policy.named_parameters() if value.grad is not None},
     }
 
 
-def sureness(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Tensor]:
-    """The log-probability (B,) that a fresh policy gives its chunk, and the logits (B, H, A, bins) behind it."""
-    policy = _loud(learner, seed, louder).eval()
-    with torch.no_grad():
-        logits = policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS}))
-    return {"log_probability": policy.log_probability(batch), "logits": logits}
+def built(learner: Any, seed: int) -> dict[str, Any]:
+    """The weights of a fresh policy, and the head that its configuration names."""
+    policy = learner.policy.build_policy(seed)
+    return {"weights": dict(policy.state_dict()), "head": policy.config.head}
+
+
+def sureness(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> Tensor:
+    """The log-probability (B,) that a fresh policy gives its chunk."""
+    return _loud(learner, seed, louder).eval().log_probability(batch)
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:

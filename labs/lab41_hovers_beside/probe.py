@@ -18,8 +18,12 @@ TRAINING_STEPS = 150
 def round_trip(
     learner: Any, demonstrated: Tensor, action_is_pad: Tensor, action: Tensor, normalised: Tensor
 ) -> dict[str, Tensor]:
-    """With bounds of `demonstrated` (N, H, A): round trips of `action` and of `normalised`, (M, A) each."""
-    normaliser = learner.policy.BoundsNormaliser(action.shape[-1])
+    """With bounds of `demonstrated` (N, H, A): round trips of `action` and of `normalised`, (..., A) each.
+
+    The bounds of other demonstrations, which are fitted first, must be replaced.
+    """
+    normaliser = learner.policy.BoundsNormaliser(action.shape[-1]).eval()
+    normaliser.fit(3 * demonstrated - 1, action_is_pad)
     normaliser.fit(demonstrated, action_is_pad)
     return {
         "normalised": normaliser.normalise(action),
@@ -29,17 +33,43 @@ def round_trip(
     }
 
 
-def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The loss of a fresh policy with the batch's bounds, its head's output and the executed chunk, (B, H, A) each."""
-    policy = learner.policy.BoundsPolicy.from_base(seed=seed).eval()
-    policy.normaliser.fit(batch["action"], batch["action_is_pad"])
-    outputs: list[Tensor] = []
-    handle = policy.head.register_forward_hook(lambda _, __, output: outputs.append(output.detach().clone()))
+def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int, louder: float) -> dict[str, Any]:
+    """The loss, all gradients and the executed chunk (B, H, A) of a fresh policy with the batch's bounds.
+
+    The weights of the head's last layer are multiplied by `louder` first.
+    """
+    policy = _policy(learner, batch, seed).train()
     with torch.no_grad():
-        loss = policy(**batch).loss
-        action = policy.predict(batch)
-    handle.remove()
-    return {"loss": loss, "head": outputs[0], "action": action}
+        policy.head.mlp[-1].weight.mul_(louder)
+    loss = policy(**batch).loss
+    loss.backward()
+    gradients = {name: value.grad for name, value in policy.named_parameters() if value.grad is not None}
+    return {"loss": loss.detach(), "gradients": gradients, "executed": policy.eval().predict(batch)}
+
+
+def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
+    """The chunk that a fresh policy with the batch's bounds predicts in evaluation mode, (B, H, 3)."""
+    return _policy(learner, batch, seed).eval().predict(batch)
+
+
+def built(learner: Any, count: int, seed: int, normalised: Tensor) -> dict[str, Any]:
+    """What `build_policy` makes of demonstrations: its weights, and `normalised` (M, A) unnormalised."""
+    policy = learner.policy.build_policy(demonstrations(count, seed), seed)
+    return {
+        "weights": {name: value for name, value in policy.state_dict().items() if not name.startswith("normaliser.")},
+        "unnormalised": policy.normaliser.unnormalise(normalised),
+    }
+
+
+def loaded(learner: Any, checkpoint: dict[str, Tensor], action: Tensor, normalised: Tensor) -> dict[str, Tensor]:
+    """What a normaliser that has loaded `checkpoint` makes of both, and the names in its own checkpoint."""
+    normaliser = learner.policy.BoundsNormaliser(action.shape[-1])
+    normaliser.load_state_dict(checkpoint)
+    return {
+        "normalised": normaliser.normalise(action),
+        "unnormalised": normaliser.unnormalise(normalised),
+        "saved": dict(normaliser.state_dict()),
+    }
 
 
 def trained_rollout(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
@@ -85,3 +115,9 @@ def _train(learner: Any, seed: int, on_step: Any = None) -> tuple[Any, list[floa
     frames: Frames = demonstrations(TRAINING_STEPS * BATCH_SIZE, seed)
     policy = learner.policy.build_policy(frames, seed)
     return policy, fit(policy, frames, steps=TRAINING_STEPS, seed=seed, batch_size=BATCH_SIZE, on_step=on_step)
+
+
+def _policy(learner: Any, batch: dict[str, Tensor], seed: int) -> Any:
+    policy = learner.policy.BoundsPolicy.from_base(seed=seed)
+    policy.normaliser.fit(batch["action"], batch["action_is_pad"])
+    return policy

@@ -69,7 +69,7 @@ def train(
     """Train on each batch of `stream` in turn, and return a log line for each.
 
     Each step uses only the gradient of its own batch, at the current weights. The first `head_steps` steps change the
-    head, later steps change everything.
+    head, later steps change everything. The policy trains in training mode and is left in evaluation mode.
     """
     policy.train()
     log: list[LogLine] = []
