@@ -33,7 +33,7 @@ def test_a_new_lab_is_refused_with_what_is_still_to_be_written(collection: Path,
     assert any(sentence.startswith("clamped.diff, line 2") for sentence in sentences)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_new_lab_passes_once_everything_is_written(collection: Path, lab_command: Run) -> None:
     for path in scaffold(NewLab("04", "lost_scale", "shapes")):
         path.write_text(re.sub(r"TODO\(author\): ", "Written: ", path.read_text()))
@@ -43,7 +43,7 @@ def test_a_new_lab_passes_once_everything_is_written(collection: Path, lab_comma
     assert "1 of 1 labs meet the requirements" in out
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_checks_that_look_at_shapes_alone_are_refused(lab: Lab, lab_command: Run) -> None:
     checks = lab.folder / "checks.py"
     blind = re.sub(

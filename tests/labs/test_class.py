@@ -148,7 +148,7 @@ def test_a_class_is_graded_resumed_and_signed(export: Path, lab: Lab, lab_comman
     assert read_results(lines)["empty", "03"].verdict == "missing", "a changed result is graded again"
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_grading_process_that_dies_costs_one_result_at_most(
     export: Path, lab: Lab, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +226,7 @@ def test_a_mistake_is_one_sentence(lab_command: LabCommand, arguments: tuple[str
     assert told in said
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_the_gradescope_script_writes_a_result_for_each_lab(lab: Lab, lab_command: LabCommand, tmp_path: Path) -> None:
     assert lab_command("class", "template", "gradescope", "03", "--out", str(tmp_path / "source"))[0] == 0
     root = tmp_path / "autograder"

@@ -13,6 +13,7 @@ from child_processes import run
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.extended
 def test_the_demo_shows_every_stage_in_order(tmp_path: Path) -> None:
     done = run([sys.executable, "-m", "labs.cli", "demo"], cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

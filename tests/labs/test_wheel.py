@@ -160,6 +160,7 @@ def _shipped(*folders: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.extended
 def test_both_programs_run_from_the_wheel_and_not_from_the_checkout(installed: Installed) -> None:
     where = installed.run("python", "-c", "import labs, debugkit; print(labs.__file__, debugkit.__file__)")
     assert where.returncode == 0, where.stderr
@@ -170,6 +171,7 @@ def test_both_programs_run_from_the_wheel_and_not_from_the_checkout(installed: I
     assert [lab["id"] for lab in json.loads(listed.stdout)["labs"]] == [lab.id for lab in catalog.all_labs()]
 
 
+@pytest.mark.extended
 def test_a_learner_who_installed_the_wheel_is_refused_and_passes_with_the_fix(installed: Installed) -> None:
     home = installed.work / "mine"
     assert installed.run("lab", "init", str(home)).returncode == 0

@@ -60,7 +60,7 @@ def test_a_weak_check_leaves_a_hole_and_a_reason_closes_it(lab: Lab, lab_command
     assert "drop_term-00000000 is no mutant of lab 03" in " ".join(err.split())
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_only_recorded_holes_are_run_again(lab: Lab, lab_command: Run) -> None:
     make_blind(lab)
     found = mutate(lab, most=3)
@@ -72,13 +72,13 @@ def test_only_recorded_holes_are_run_again(lab: Lab, lab_command: Run) -> None:
     assert lab_command("dev", "mutate", "03", "--holes", "--write")[0] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_mutant_that_gets_the_name_of_a_wrong_fix_is_recorded_with_it(lab: Lab) -> None:
     found = mutate(lab, only="drop_term", names=True)
     assert {one.named for one in found.record.mutants} == {None, "drop_the_mean"}
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_check_that_refuses_by_chance_is_found_by_many_seeds(lab: Lab) -> None:
     solution = read(lab, lab.solution)
     with ForkServer() as server:
@@ -91,7 +91,7 @@ def test_a_check_that_refuses_by_chance_is_found_by_many_seeds(lab: Lab) -> None
     assert {one.check for one in refusals.values()} == {"test_equals_the_reference"}
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_only_an_outcome_check_refuses_what_the_others_do_not_look_at(lab: Lab) -> None:
     make_blind(lab)
     result = mutate(lab, only="drop_term", outcomes=True, most=2)
@@ -101,7 +101,7 @@ def test_only_an_outcome_check_refuses_what_the_others_do_not_look_at(lab: Lab) 
     assert result.record.counts.refused_outcome == 2
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_two_jobs_find_what_one_finds(lab: Lab) -> None:
     alone = mutate(lab, only="swap_arithmetic", names=True)
     together = mutate(lab, only="swap_arithmetic", names=True, jobs=2)
@@ -135,7 +135,7 @@ def test_checks_that_refuse_the_solution_are_an_error(lab: Lab) -> None:
         mutate(lab, most=1)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_reason_for_a_mutant_that_is_refused_is_an_error(lab: Lab) -> None:
     name = next(one.id for one in mutants_of(lab) if one.operator == "swap_arithmetic")
     (lab.folder / FILE).write_text(f'{name} = "It is not."\n')
@@ -150,7 +150,7 @@ def test_part_of_the_mutants_is_not_recorded(lab: Lab, lab_command: Run) -> None
     assert not (lab.folder / "mutants.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_lab_of_the_course_refuses_a_fix_on_some_calls_only() -> None:
     result = mutate(find("03"), only="fix_only_every_tenth_call")
     (only,) = result.record.mutants
