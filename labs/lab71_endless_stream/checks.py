@@ -7,19 +7,30 @@ determined from its pixels: the named block is found by its colour.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_image_and_instruction_to_matter
+from labs.invariants import expect_image_and_instruction_to_matter, listed
 from labs.vla.language import COLOUR_IDS
+from labs.vla.policy import Policy
 from labs.vla.tabletop import COLOUR_RGB, IMAGE_SIZE, expert_action
+from labs.vla.training import learning_rate_at
 from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 EPOCHS = 3
+HORIZON = 4
+BATCH_SIZE, LEARNING_RATE, WORKERS = 16, 1e-3, 2
+"""The defaults."""
+BETAS, WEIGHT_DECAY, MAX_GRADIENT_NORM = (0.9, 0.95), 0.01, 1.0
+HEAD_SCALE = 30.0
+"""Makes the gradients longer than the norm to which they are clipped."""
+NOTHING = "nothing"
 LAST_STEPS = 8
 GAP_BAR = 0.1
 HELD_OUT_BAR = 0.70
@@ -40,7 +51,9 @@ def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
         )
         expect(seen["state"], "the arm's states").has_shape(EPOCHS * tables, 3)
         drawn = tables_of(seen)
-        expect(repetitions(drawn.view(EPOCHS, tables, -1)), f"what repeats with {workers} workers")
+        first = seen["first_process"].view(EPOCHS, -1)[:, 0]
+        found = {**repetitions(drawn.view(EPOCHS, tables, -1)), "same processes": bool((first == first[0]).all())}
+        expect(found, f"what repeats with {workers} workers")
         expect(different(drawn), f"the number of different tables with {workers} workers").equals(EPOCHS * tables)
 
 
@@ -78,13 +91,14 @@ def test_workers_render(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Every item is a correct demonstration",
-    property="The first action must move the arm towards the block that the instruction names, and the lamp's brightness must be 0.9 to 1.1.",
+    property="The first action must move the arm towards the block that the instruction names, steps after the gripper closed must be padding, and the lamp's brightness must be 0.9 to 1.1.",
     instrument="next(iter(build_loader(8, 0, 4)))",
 )
 def test_items_are_right_demonstrations(submission: Submission, rng: Rng) -> None:
-    tables = 4 * rng.integer(3, 5)
+    tables = 4 * rng.integer(10, 13)
     batch = submission.observe("epochs", tables=tables, epochs=1, batch_size=4, workers=2, seed=rng.seed())
     expect(batch["pixel_values"], "the images").has_shape(tables, 3, IMAGE_SIZE, IMAGE_SIZE)
+    expect(batch["action"], "the actions").has_shape(tables, HORIZON, 3)
     image = batch["pixel_values"].double() * PIXEL_STD + PIXEL_MEAN
     lamp = image.flatten(1).median(dim=1).values / (200 / 255)  # most pixels are the table's, grey 200
     expect(lamp, "the lamp's brightness").between(0.89, 1.11)
@@ -95,6 +109,83 @@ def test_items_are_right_demonstrations(submission: Submission, rng: Rng) -> Non
     expect(batch["action"][:, 0, :2].double(), "the first move").close_to(
         torch.from_numpy(wanted[:, :2]).double(), rtol=0, atol=1 / (IMAGE_SIZE - 1)
     )
+    closed = batch["action"][..., 2].cummax(dim=1).values > 0
+    is_late = torch.cat([torch.zeros(tables, 1, dtype=torch.bool), closed[:, :-1]], dim=1)
+    expect(batch["action_is_pad"], "action_is_pad").has_shape(*is_late.shape)
+    expect(int((batch["action_is_pad"] != is_late).sum()), "the number of steps with a wrong action_is_pad").equals(0)
+
+
+@check(
+    kind="invariant",
+    title="The expert and the lamp do what their docstrings say",
+    property="`expert_chunk` must follow the expert until the gripper closed, `under_lamp` must round and saturate at 255, and the data set must have `tables` items and then raise an IndexError that names the range.",
+    instrument="python -c 'from policy import *; print(render_frame(np.random.default_rng(0)))'",
+)
+def test_expert_and_lamp(submission: Submission, rng: Rng) -> None:
+    block = rng.uniform(64, 2, low=0.1, high=0.9, dtype=torch.float64)
+    arm = (block + rng.normal(64, 2, std=0.15, dtype=torch.float64)).clamp(0, 1)
+    seen, (action, is_pad) = submission.observe("expert", arm=arm, block=block), expert_chunk(arm, block)
+    expect(seen["action"], "the expert's chunks").close_to(action, rtol=0, atol=1e-5)
+    expect(seen["action_is_pad"], "the expert's action_is_pad").has_shape(*is_pad.shape)
+    expect(int((seen["action_is_pad"] != is_pad).sum()), "the number of wrong entries of action_is_pad").equals(0)
+    image = rng.integers(0, 256, 1, IMAGE_SIZE, IMAGE_SIZE, 3).to(torch.uint8)
+    for brightness in (0.9, 1.0, 1.1):
+        wanted = (image.double() * brightness).round().clamp(max=255).to(torch.uint8)
+        lit = submission.observe("lit", image=image, brightness=brightness)
+        expect(lit, f"the image under a lamp of brightness {brightness}").equals(wanted)
+    tables = rng.integer(3, 9)
+    seen = submission.observe("bounds", tables=tables, seed=rng.seed())
+    expect(seen["length"], "the length of the data set").equals(tables)
+    for index, raised in zip((0, tables - 1), seen["raised"][:2], strict=True):
+        expect(raised, f"what item {index} of {tables} raises").equals(None)
+    for index, raised in zip((tables, -1), seen["raised"][2:], strict=True):
+        said = f"what item {index} of {tables} raises"
+        expect((raised or "nothing").partition(":")[0], said).equals("IndexError")
+        for number in (index, tables - 1):
+            expect(raised, said).contains(str(number))
+
+
+@check(
+    kind="invariant",
+    title="Training equals the reference",
+    property="`fine_tune` must train on the batches of its loader with AdamW, warm-up, a cosine schedule and clipped gradients, in training mode, and end in evaluation mode. Its defaults are batches of 16, a learning rate of 1e-3 and two workers.",
+    instrument="lab run 71",
+)
+def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None:
+    seed, settings = rng.integer(3, 9), {"batch_size": 5, "learning_rate": 3e-3}
+    for tables, scale, given in ((24, 1.0, {}), (12, HEAD_SCALE, settings)):
+        said = "with batch_size=5 and learning_rate=3e-3" if given else "with the defaults"
+        batch_size = int(given.get("batch_size", BATCH_SIZE))
+        seen = submission.observe(
+            "tuned", tables=tables, epochs=2, seed=seed, head_scale=scale, batch_size=batch_size, settings=given
+        )
+        sizes = [min(batch_size, tables - start) for start in range(0, tables, batch_size)] * 2
+        expect([len(batch["state"]) for batch in seen["batches"]], f"the list of batch sizes {said}").equals(sizes)
+        expect(
+            same_batches(seen["batches"], seen["streamed"]), f"whether the batches are the loader's {said}"
+        ).is_true()
+        expect(seen["processes"], f"the list of numbers of worker processes {said}").equals([WORKERS] * len(sizes))
+        expect(all(seen["training"]), f"whether every step is in training mode {said}").is_true()
+        expect(seen["mode"], f"whether the policy is in training mode afterwards {said}").is_false()
+        policy = scaled_policy(seed, scale)
+        start = {name: value.clone() for name, value in policy.state_dict().items()}
+        losses, norms = reference_training(policy, seen["batches"], given.get("learning_rate", LEARNING_RATE))
+        expect(seen["losses"], f"the list of losses {said}").close_to(losses, rtol=5e-3)
+        for step, (found, wanted) in enumerate(zip(seen["norms"], norms, strict=True), start=1):
+            other = {
+                name for name in wanted if not abs(found.get(name, 0.0) - wanted[name]) <= 2e-2 * wanted[name] + 1e-4
+            }
+            expect(listed(other), f"what has another gradient at step {step} {said}").equals(NOTHING)
+        after = policy.state_dict()
+        trained = {name for name, norm in norms[0].items() if norm > 1e-6}
+        still = {name for name in trained if torch.equal(seen["after"][name], start[name])}
+        expect(listed(still), f"what does not move {said}").equals(NOTHING)
+        moved = {name: value - start[name] for name, value in after.items()}
+        # In one norm: AdamW steps by the gradient's sign, and rounding alone decides it for an entry that is nearly zero.
+        share = distance({name: seen["after"][name] - start[name] for name in after}, moved)
+        expect(share, f"the weights' distance from the reference, as a share of how far they moved, {said}").at_most(
+            0.02
+        )
 
 
 @check(
@@ -122,6 +213,7 @@ def test_nothing_is_learnt_by_heart(submission: Submission, seed: int) -> None:
     expect(held_out, "the loss on other tables").at_most(HELD_OUT_BAR)
 
 
+PROCESSES = "test_workers_render/the number of worker processes at each batch"
 REPEATS = "test_no_table_comes_twice/what repeats with 2 workers"
 
 
@@ -131,7 +223,7 @@ REPEATS = "test_no_table_comes_twice/what repeats with 2 workers"
 )
 def recognise_persistent_workers(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get(REPEATS)
-    return seen is not None and seen["within an epoch"] and not seen["between epochs"]
+    return seen is not None and seen["within an epoch"] and not seen["between epochs"] and bool(seen["same processes"])
 
 
 @wrong_fix(
@@ -140,7 +232,9 @@ def recognise_persistent_workers(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_epochs_alike(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get(REPEATS)
-    return seen is not None and seen["between epochs"] and not seen["within an epoch"]
+    processes = evidence.get(PROCESSES)
+    several = isinstance(processes, Tensor) and bool((processes > 1).all())
+    return several and seen is not None and seen["whole epochs"] and not seen["within an epoch"]
 
 
 @wrong_fix(
@@ -150,7 +244,8 @@ def recognise_epochs_alike(evidence: Mapping[str, Any]) -> bool:
 def recognise_unseeded(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get(REPEATS)
     same = evidence.get("test_run_is_repeatable/the same seed gives the same tables,")
-    return seen is not None and not any(seen.values()) and same is False
+    repeats = seen is None or seen["within an epoch"] or seen["between epochs"]
+    return not repeats and same is False
 
 
 @wrong_fix(
@@ -158,8 +253,63 @@ def recognise_unseeded(evidence: Mapping[str, Any]) -> bool:
     says="With one process there is only one generator, and it does advance. But there are no workers any more: the policy waits for every table to be rendered.",
 )
 def recognise_no_workers(evidence: Mapping[str, Any]) -> bool:
-    processes = evidence.get("test_workers_render/the number of worker processes at each batch")
+    processes = evidence.get(PROCESSES)
     return isinstance(processes, Tensor) and bool((processes == 0).all())
+
+
+def expert_chunk(arm: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+    """The expert's actions (N, H, 3), the last one repeated after the gripper closed, and which of them come after it."""
+    where, action = arm.numpy().copy(), np.empty((len(arm), HORIZON, 3), np.float32)
+    is_pad = np.zeros((len(arm), HORIZON), bool)
+    for row in range(len(arm)):
+        for step in range(HORIZON):
+            is_pad[row, step] = step > 0 and bool(action[row, step - 1, 2] > 0)
+            action[row, step] = (
+                action[row, step - 1] if is_pad[row, step] else expert_action(where[row], block[row].numpy())
+            )
+            where[row] += action[row, step, :2]
+    return torch.from_numpy(action), torch.from_numpy(is_pad)
+
+
+def scaled_policy(seed: int, scale: float) -> Policy:
+    """The base policy with its head's last weights scaled."""
+    policy = Policy.from_base(seed=seed)
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(scale)
+    return policy
+
+
+def reference_training(
+    policy: Policy, batches: Sequence[Mapping[str, Tensor]], learning_rate: float
+) -> tuple[list[float], list[dict[str, float]]]:
+    """Train the policy in place; returns its losses, and the norm of each clipped gradient at each step."""
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY)
+    losses, norms = [], []
+    policy.train()
+    for step, batch in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(step, len(batches), learning_rate)
+        loss = policy(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
+        norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters()})
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses, norms
+
+
+def same_batches(found: Sequence[Mapping[str, Tensor]], wanted: Sequence[Mapping[str, Tensor]]) -> bool:
+    """Whether two lists of batches are equal."""
+    return len(found) == len(wanted) and all(
+        torch.equal(one[name], other[name]) for one, other in zip(found, wanted, strict=True) for name in other
+    )
+
+
+def distance(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
+    """The distance of two sets of tensors, relative to the length of `wanted`."""
+    apart = sum(float((found[name] - value).double().square().sum()) for name, value in wanted.items())
+    return math.sqrt(apart / sum(float(value.double().square().sum()) for value in wanted.values()))
 
 
 def tables_of(seen: Mapping[str, Tensor]) -> Tensor:
@@ -178,6 +328,7 @@ def repetitions(drawn: Tensor) -> dict[str, bool]:
     return {
         "within an epoch": min(own) < drawn.shape[1],
         "between epochs": different(drawn) < sum(own),
+        "whole epochs": all(different(torch.cat([drawn[0], epoch])) == own[0] for epoch in drawn),
     }
 
 

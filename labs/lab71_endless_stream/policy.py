@@ -45,7 +45,7 @@ class RenderedTables(Dataset[Frames]):
         return self.tables
 
     def __getitem__(self, index: int) -> Frames:
-        """One demonstration frame, N = 1. The index is only a counter: the table is drawn at random."""
+        """One demonstration frame, N = 1, drawn at random: the index is a counter. Raises IndexError at the end."""
         if not 0 <= index < self.tables:
             raise IndexError(f"The tables of an epoch are 0 to {self.tables - 1}; {index} is out of range.")
         return render_frame(self.rng)
@@ -60,8 +60,8 @@ def render_frame(rng: np.random.Generator) -> Frames:
 
 
 def under_lamp(image: NDArray[np.uint8], brightness: float) -> NDArray[np.uint8]:
-    """The image (N, 64, 64, 3) under a lamp of this brightness; the camera saturates at 255."""
-    return np.clip(np.rint(image * brightness), 0, 255).astype(np.uint8)
+    """The image (N, 64, 64, 3) under a lamp of this brightness, rounded; the camera saturates at 255."""
+    return np.minimum(np.rint(image * brightness), 255).astype(np.uint8)
 
 
 def expert_chunk(arm: NDArray[np.float64], block: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -73,7 +73,7 @@ def expert_chunk(arm: NDArray[np.float64], block: NDArray[np.float64]) -> tuple[
         if step:
             is_pad[:, step] = action[:, step - 1, 2] > 0
             action[is_pad[:, step], step] = action[is_pad[:, step], step - 1]
-        arm = np.clip(arm + action[:, step, :2], 0.0, 1.0)
+        arm = arm + action[:, step, :2]
     return action, is_pad
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import multiprocessing
 import random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from labs.vla.dataset import collate, demonstrations
 from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
@@ -25,19 +27,90 @@ def epochs(
 ) -> dict[str, Tensor]:
     """All items of `epochs` epochs of one loader, in order: the columns of a batch, each (E * tables, …).
 
-    `processes` (E * batches,) is the number of live child processes at each batch. `outside` seeds the main process's
-    global generators, which the loader must not depend on.
+    `processes` (E * batches,) is the number of live child processes at each batch, `first_process` the id of the
+    oldest one. `outside` seeds the main process's global generators, which the loader must not depend on.
     """
     for seed_outside in (torch.manual_seed, np.random.seed, random.seed):
         seed_outside(outside)
     loader = learner.policy.build_loader(tables, seed, batch_size, workers)
     columns: dict[str, list[Tensor]] = {}
-    processes = []
+    processes, first_process = [], []
     for batch in learner.policy.stream(loader, epochs):
-        processes.append(len(multiprocessing.active_children()))
+        alive = multiprocessing.active_children()
+        processes.append(len(alive))
+        first_process.append(min((process.pid or 0 for process in alive), default=0))
         for name, column in batch.items():
             columns.setdefault(name, []).append(column.clone())
-    return {**{name: torch.cat(parts) for name, parts in columns.items()}, "processes": torch.tensor(processes)}
+    of_batches = {"processes": torch.tensor(processes), "first_process": torch.tensor(first_process)}
+    return {**{name: torch.cat(parts) for name, parts in columns.items()}, **of_batches}
+
+
+def bounds(learner: Any, tables: int, seed: int) -> dict[str, Any]:
+    """The data set's length, and by index what reading an item raises: one line, or None."""
+    dataset = learner.policy.build_loader(tables, seed, 2).dataset
+    raised: list[str | None] = []
+    for index in (0, tables - 1, tables, -1):
+        try:
+            dataset[index]
+            raised.append(None)
+        except Exception as error:  # the check decides whether it is the expected one
+            raised.append(f"{type(error).__name__}: {error}")
+    return {"length": len(dataset), "raised": raised}
+
+
+def expert(learner: Any, arm: Tensor, block: Tensor) -> dict[str, Tensor]:
+    """The learner's `expert_chunk` for arms and blocks (N, 2), where memory that nothing was written to holds ones."""
+    with patch.object(np, "empty", np.ones):
+        action, action_is_pad = learner.policy.expert_chunk(arm.numpy(), block.numpy())
+    return {"action": torch.from_numpy(action), "action_is_pad": torch.from_numpy(action_is_pad)}
+
+
+def lit(learner: Any, image: Tensor, brightness: float) -> Tensor:
+    """The learner's `under_lamp` for an image (N, 64, 64, 3)."""
+    return torch.from_numpy(learner.policy.under_lamp(image.numpy(), brightness))
+
+
+def tuned(
+    learner: Any, tables: int, epochs: int, seed: int, head_scale: float, batch_size: int, settings: dict[str, float]
+) -> dict[str, Any]:
+    """`fine_tune` with `settings`, of a policy in evaluation mode whose head's last weights are scaled.
+
+    For each forward pass: the batch, the root's mode and the number of worker processes. For each optimizer step: the
+    norm of each parameter's gradient. `streamed`: the batches of another loader with the same arguments.
+    """
+    policy = learner.policy.build_policy(seed).eval()
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(head_scale)
+    batches: list[dict[str, Tensor]] = []
+    training: list[bool] = []
+    processes: list[int] = []
+    norms: list[dict[str, float]] = []
+
+    def look(_: Any, __: Any, batch: dict[str, Tensor]) -> None:
+        batches.append({name: column.clone() for name, column in batch.items()})
+        training.append(policy.training)
+        processes.append(len(multiprocessing.active_children()))
+
+    def note(*_: Any) -> None:
+        norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None})
+
+    handles = (policy.register_forward_pre_hook(look, with_kwargs=True), register_optimizer_step_pre_hook(note))
+    try:
+        losses = learner.policy.fine_tune(policy, tables=tables, epochs=epochs, seed=seed, **settings)
+    finally:
+        for handle in handles:
+            handle.remove()
+    loader = learner.policy.build_loader(tables, seed, batch_size)
+    return {
+        "losses": losses,
+        "batches": batches,
+        "training": training,
+        "processes": processes,
+        "norms": norms,
+        "streamed": list(learner.policy.stream(loader, epochs)),
+        "after": dict(policy.state_dict()),
+        "mode": policy.training,
+    }
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
