@@ -182,7 +182,7 @@ def test_a_lab_that_is_new_since_the_last_upgrade_is_told_once(
     lab_command: LabCommand, in_workspace: Workspace, lab: Lab
 ) -> None:
     progress.record(in_workspace, progress.knows(["01"]))
-    assert "03  is new" in lab_command("upgrade")[1]
+    assert "03  new lab" in lab_command("upgrade")[1]
     assert "Nothing to upgrade." in lab_command("upgrade")[1]
 
 
