@@ -163,3 +163,9 @@ def tower_that_was_declared_frozen(program: Program) -> None:
 @fault("DK113", of="lora_on_a_frozen_llama", says="lora_C")
 def pattern_that_matches_nothing(program: Program) -> None:
     program.declare = Declare(trainable=["*lora_A*", "*lora_B*", "*lora_C*"])
+
+
+@fault("DK116", of="accumulation_with_a_last_window_that_is_short", module="0", says="from 6 to 2 features")
+def activations_that_a_config_switched_off(program: Program) -> None:
+    for number in (1, 2, 4):
+        program.model[number] = nn.Identity()
