@@ -169,3 +169,8 @@ def pattern_that_matches_nothing(program: Program) -> None:
 def activations_that_a_config_switched_off(program: Program) -> None:
     for number in (1, 2, 4):
         program.model[number] = nn.Identity()
+
+
+@fault("DK117", of="siglip_regresses_an_action", module="head.2")
+def last_layer_frozen_by_a_pattern_for_the_body(program: Program) -> None:
+    program.model.head[2].requires_grad_(False)

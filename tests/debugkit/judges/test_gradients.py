@@ -21,6 +21,7 @@ from debugkit.rules.dk108_wrong_custom_backward import CustomFunction, CustomFun
 from debugkit.rules.dk113_trainable_set_differs import TrainableSet
 from debugkit.rules.dk114_checkpoint_not_loaded import CheckpointMatch
 from debugkit.rules.dk116_linear_stack import MANY, LinearStack, LinearStacks
+from debugkit.rules.dk117_frozen_random_head import FARTHEST, FEWEST, Head, Heads, Weights
 
 shapes = st.sampled_from([(4,), (4, 2), (8, 4)])
 sizes = st.floats(1e-6, 1e6)
@@ -249,3 +250,29 @@ def test_layers_in_a_row_are_one_layer_unless_a_width_between_them_limits_the_ra
 )
 def test_layers_of_two_parts_or_of_two_kinds_are_no_stack(modules, kinds) -> None:
     assert not judged("DK116", LinearStacks(2, (LinearStack(modules, kinds, (4, 8, 4), True, False),)))
+
+
+# DK117: a random head that is frozen
+
+
+@given(
+    st.integers(1, 100),
+    st.booleans(),
+    st.floats(0, 2),
+    st.floats(0, 4),
+    st.lists(st.booleans(), max_size=2),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_frozen_head_is_random_alone(weights, frozen, largest, distance, frozen_before, shared, resting) -> None:
+    own = Weights("head", weights, frozen, largest, distance)
+    before = tuple(Weights(f"body.{number}", 64, rests, 1.0, 0.5) for number, rests in enumerate(frozen_before))
+    found = judged("DK117", Heads((Head(own, before, shared, resting),), 2))
+    new = 0.8 <= largest <= 1.01 and distance < FARTHEST
+    alone = not any(frozen_before) and not shared and not resting
+    assert bool(found) == (frozen and weights >= FEWEST and new and alone)
+
+
+def test_a_declared_set_of_trainable_parameters_is_not_judged_again() -> None:
+    with pytest.raises(NotExamined, match="declared"):
+        judged("DK117", Heads((), 2), declare=Declare(trainable=["body.*"]))
