@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import _tables
+from _language import say
 
 Reports = dict[str, tuple[list[str], list[str]]]
 
@@ -29,12 +30,12 @@ def table() -> str:
     """One row a fault, one column a tool; the last rows count."""
     tools = record()
     faults = next(iter(tools.values()))
-    rows = [[fault, *("yes" if found(*tool[fault]) else "–" for tool in tools.values())] for fault in faults]
+    rows = [[say(fault), *(say("yes") if found(*tool[fault]) else "–" for tool in tools.values())] for fault in faults]
     sums = [f"**{sum(found(*both) for both in tool.values())}**" for tool in tools.values()]
     noise = [str(sum(bool(right) for _, right in tool.values())) for tool in tools.values()]
     rows += [
-        [f"**found, of {len(faults)}**", *sums],
-        [f"right programs with a warning or error, of {len(faults)}", *noise],
+        [f"**{say('found, of {faults}', faults=len(faults))}**", *sums],
+        [say("right programs with a warning or error, of {faults}", faults=len(faults)), *noise],
     ]
-    head = ["| fault | " + " | ".join(tools) + " |", "|---" * (len(tools) + 1) + "|"]
+    head = [f"| {say('fault')} | " + " | ".join(tools) + " |", "|---" * (len(tools) + 1) + "|"]
     return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import _errors
 import _rule_pages
 import _tables
+from _translation import SUFFIX
 
 from debugkit.rule import all_rules
 from labs.authoring.mutation.page import mutation_page
@@ -47,9 +48,10 @@ def rules_index() -> str:
     lines = [
         "# Rules",
         "",
-        "Each rule finds one fault. `error` is reserved for what is proved, a statistic is a `warning`, a heuristic is",
-        "`info`. The cost is what `debugkit.check` runs for it beyond one observed step: F is free, 1F one forward",
-        "pass, 1S one training step, nS several.",
+        "Each rule finds one fault. Only what is proved and certainly wrong is an `error`. What is proved and may be",
+        "intended, a statistic, and a heuristic with clear evidence are a `warning`; the rest is `info`. The cost is",
+        "what `debugkit.check` runs for it beyond one observed step: `F` is free, `3F` three forward passes, `data`",
+        "reads batches of the loader, and `2P` needs two processes.",
         "",
     ]
     for chapter in _tables.chapters():
@@ -147,7 +149,8 @@ def _cell(text: str) -> str:
 
 
 def _present(folder: str) -> list[str]:
-    return [page.relative_to(_tables.DOCS).as_posix() for page in (_tables.DOCS / folder).glob("*.md")]
+    there = (page for page in (_tables.DOCS / folder).glob("*.md") if not page.name.endswith(SUFFIX))
+    return [page.relative_to(_tables.DOCS).as_posix() for page in there]
 
 
 def _read(path: str) -> str | None:

@@ -7,15 +7,22 @@ mkdocs calls these functions (`hooks:` in mkdocs.yml). A page requests a list wi
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import _compare
 import _elements
 import _facts
+import _language
 import _lessons
 import _tables
+from _language import KOREAN, say
+from _translation import SUFFIX
+from mkdocs import plugins
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
@@ -27,21 +34,40 @@ INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
 _REQUESTED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
 _NOT_WRITTEN = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*(?:lessons/\w+/\d\d_\w+|debugkit/rules/dk\d{3}_\w+)\.md)\)")
 _TERMINAL = re.compile(r'<div class="[^"]*\bterminal\b.*?</div>', re.DOTALL)
-_SITEMAP = (
-    '<?xml version="1.0" encoding="UTF-8"?>\n'
-    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>{address}</loc></url></urlset>\n'
-)
 _MARK = re.compile("[✓✗]")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
+_INDEX = "search/search_index.json"
+_ONLY_AT_THE_ROOT = ("404.html", "objects.inv")
+"""Files that every language's build writes there, of which the English ones stay."""
+_navigation: list[Any] = []
+_of_the_root: dict[str, bytes] = {}
 
 
 def on_config(config: Any) -> Any:
-    """Name the repository; add to the navigation lessons, rules, and pages that mkdocs.yml does not name."""
-    config["repo_url"] = _facts.urls()["Repository"]
-    config["repo_name"] = "Repository"
-    docs = Path(config["docs_dir"])
-    named = str(config["nav"])
-    for entry in config["nav"]:
+    """Name the repository; add to the navigation lessons, rules, and pages that mkdocs.yml does not name.
+
+    The site is built once for each language, from one configuration, which the first build has changed.
+    """
+    if not _navigation:
+        _navigation.extend(config["nav"])
+    if _built_language(config) == KOREAN:
+        site = Path(config["site_dir"])
+        _of_the_root.update({name: (site / name).read_bytes() for name in _ONLY_AT_THE_ROOT if (site / name).exists()})
+    with _language.spoken(_built_language(config)):
+        config["repo_url"] = _facts.urls()["Repository"]
+        config["repo_name"] = say("Repository")
+        config["nav"] = _said(_whole_navigation(Path(config["docs_dir"])))
+    return config
+
+
+def _built_language(config: Any) -> str:
+    i18n = config["plugins"]["i18n"]
+    return i18n.current_language or i18n.default_language
+
+
+def _whole_navigation(docs: Path) -> list[Any]:
+    navigation, named = deepcopy(_navigation), str(_navigation)
+    for entry in navigation:
         if "Home" in entry:
             entry["Home"] += _unnamed(docs, docs, named)
         if "Lessons" in entry:
@@ -49,11 +75,21 @@ def on_config(config: Any) -> Any:
         if "debugkit" in entry:
             entry["debugkit"] += _unnamed(docs / "debugkit", docs, named)
             entry["debugkit"] += [
-                {"Command lines": [f"reference/{page.name}" for page in sorted((docs / "reference").glob("*.md"))]}
+                {say("Command lines"): [f"reference/{page.name}" for page in sorted((docs / "reference").glob("*.md"))]}
             ]
         if "Rules" in entry:
             entry["Rules"] += _rule_sections(docs)
-    return config
+    return navigation
+
+
+def _said(entries: Sequence[Any]) -> list[Any]:
+    """The entries of a navigation with their titles in the language of the build."""
+    return [
+        {say(title): _said(below) if isinstance(below, list) else below for title, below in entry.items()}
+        if isinstance(entry, dict)
+        else entry
+        for entry in entries
+    ]
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -65,7 +101,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Put a lesson's facts under its title, facts and tables where a page requests them, and a description."""
-    path = page.file.src_uri
+    with _language.spoken(page.file.locale):
+        return _finished_markdown(markdown, page)
+
+
+def _finished_markdown(markdown: str, page: Any) -> str:
+    path = page.file.norm_src_uri
     try:
         markdown = _facts.with_facts(markdown)
     except _facts.UnknownFactError as error:
@@ -87,7 +128,7 @@ def _description(markdown: str, path: str) -> str:
     """A lesson's is its symptom, another page's its first paragraph."""
     lesson = _LESSON.fullmatch(path)
     symptoms = {lab.id: lab.symptom for lab in all_labs()}
-    found = symptoms.get(lesson.group(1), "") if lesson else _facts.first_paragraph(markdown)
+    found = say(symptoms.get(lesson.group(1), "")) if lesson else _facts.first_paragraph(markdown)
     if not found:
         raise PluginError(f"{path} has no paragraph to describe it: give it a `description:` in its front matter.")
     return _facts.shortened(_facts.plain(found))
@@ -95,20 +136,52 @@ def _description(markdown: str, path: str) -> str:
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
     """Fold what tells a lesson's answer; let tables and pictures scroll; colour a terminal's marks."""
-    if _LESSON.fullmatch(page.file.src_uri):
-        _lessons.without_parts(page.toc)
-        html = _lessons.folded(html)
-    html = _elements.finished(html)
-    return _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
+    with _language.spoken(page.file.locale):
+        if _LESSON.fullmatch(page.file.norm_src_uri):
+            _lessons.without_parts(page.toc)
+            html = _lessons.folded(html)
+        html = _elements.finished(html)
+    html = _TERMINAL.sub(lambda found: _MARK.sub(_coloured, found.group(0)), html)
+    return html if page.file.locale == page.file.locale_alternate_of else _in_english(html)
 
 
+def _in_english(html: str) -> str:
+    """An English page among the Korean ones: a screen reader is told, and so is the reader."""
+    with _language.spoken(KOREAN):
+        note = say("This page is only available in English.")
+    return f'<p class="only-english" data-search-exclude>{note}</p>\n<div lang="en">\n{html}\n</div>'
+
+
+def on_env(env: Any, config: Any, **_: Any) -> Any:
+    """`"text" | say` in the theme's templates."""
+
+    def said(text: str) -> str:
+        with _language.spoken(_built_language(config)):
+            return say(text)
+
+    env.filters["say"] = said
+    return env
+
+
+@plugins.event_priority(-200)  # after the plugin, which has built every language by then and written one index
 def on_post_build(config: Any) -> None:
-    """Write each other language's list of pages, which the theme's language switch reads."""
-    for language in config["extra"]["alternate"]:
-        listed = Path(config["site_dir"]) / language["link"] / "sitemap.xml"
-        if not listed.exists():
-            address = f"{config['site_url']}{language['link']}"
-            listed.write_text(_SITEMAP.format(address=address), encoding="utf-8")
+    """Give each language its own search index, with addresses below the language's home page."""
+    site, below = Path(config["site_dir"]), f"{KOREAN}/"
+    for name, content in _of_the_root.items():
+        (site / name).write_bytes(content)
+    index = json.loads((site / _INDEX).read_text(encoding="utf-8"))
+    english = [entry for entry in index["docs"] if not entry["location"].startswith(below)]
+    korean = [entry for entry in index["docs"] if entry["location"].startswith(below)]
+    for entry in korean:
+        entry["location"] = entry["location"].removeprefix(below)
+    _write_index(site, {**index, "docs": english})
+    _write_index(site / KOREAN, {**index, "docs": korean})
+
+
+def _write_index(folder: Path, index: dict[str, Any]) -> None:
+    (folder / _INDEX).parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(index, separators=(",", ":"), ensure_ascii=False)
+    (folder / _INDEX).write_text(text, encoding="utf-8")
 
 
 def _coloured(mark: re.Match[str]) -> str:
@@ -129,21 +202,23 @@ def _instruments() -> str:
 
 def _promised(text: str) -> str:
     """A lesson or a rule may name one that is not written yet: it becomes a link when its page exists."""
-    return f"{text} (not written yet)"
+    return say("{text} (not written yet)", text=text)
 
 
 def _unnamed(folder: Path, docs: Path, named: str) -> list[str]:
     """Pages of a folder that mkdocs.yml does not name: they come last in its section."""
     pages = [page.relative_to(docs).as_posix() for page in sorted(folder.glob("[!_]*.md"))]
-    return [page for page in pages if f"'{page}'" not in named]
+    return [page for page in pages if f"'{page}'" not in named and not page.endswith(SUFFIX)]
 
 
 def _lesson_sections(docs: Path) -> list[dict[str, list[str]]]:
     sections = []
     for chapter in _tables.chapters():
         folder = docs / "lessons" / chapter.name
-        pages = [folder / "index.md", *sorted(folder.glob("[0-9][0-9]_*.md"))]
-        sections.append({chapter.title: [page.relative_to(docs).as_posix() for page in pages]})
+        lessons = [page for page in sorted(folder.glob("[0-9][0-9]_*.md")) if not page.name.endswith(SUFFIX)]
+        sections.append(
+            {chapter.title: [page.relative_to(docs).as_posix() for page in [folder / "index.md", *lessons]]}
+        )
     return sections
 
 

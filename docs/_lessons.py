@@ -10,22 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import _tables
+from _language import say
 
 from labs.grading.catalog import Lab
 
-FOLDED = {
-    "the-detector": ("detector", "Which rule finds it (this names the fault)"),
-    "where-it-happened": ("case", "The documented case (this names the fault)"),
-    "exercises": ("exercises", "After your fix (this names the fault)"),
-}
-"""The anchors of the sections that are folded, the fold's class, and its title."""
-COMMANDS = {
-    "start": "copies its files to your workspace",
-    "run": "shows the failure",
-    "hint": "one more of three hints at each call",
-    "grade": "checks your fix",
-    "solution": "after a pass: the shipped fix, and why",
-}
+FOLDED = {"the-detector": "detector", "where-it-happened": "case", "exercises": "exercises"}
+"""The anchors of the sections that are folded, and the fold's class."""
+COMMANDS = ("start", "run", "hint", "grade", "solution")
+"""The commands of the card."""
 _SECTION = re.compile(r'(<h2 id="(?P<anchor>[\w-]+)">.*?</h2>)(?P<body>.*?)(?=<h2 |\Z)', re.DOTALL)
 _DETAILS = re.compile(r"<details\b[^>]*>.*?</details>", re.DOTALL)
 
@@ -42,28 +34,55 @@ def card(lab: Lab, labs: Sequence[Lab]) -> str:
     before = [by_id[number] for number in lab.prerequisites if number in by_id]
     following = next((other for other in labs if other.id > lab.id), None)
     extras = ",".join(["labs", *lab.extras])
-    install = "[Install the labs](../../start.md)"
+    install = say("[Install the labs](../../start.md)")
     if lab.extras:
-        install += f" with the extra `{extras}`"
-    raises = "it raises" if lab.loudness == "loud" else "nothing raises"
+        install = say("[Install the labs](../../start.md) with the extra `{extras}`", extras=extras)
+    loud = lab.loudness == "loud"
+    raises = say("{level} of 3, it raises") if loud else say("{level} of 3, nothing raises")
     facts = {
-        "Difficulty": f"{_tables.stars(lab)} {lab.difficulty} of 3, {raises}",
-        "Time": f"{lab.minutes} minutes",
-        "Install first": install,
-        "Do before": ", ".join(_tables.lesson_link(other, "../../", numbered=True) for other in before) or "nothing",
-        "Edit": ", ".join(f"`{name}`" for name in lab.editable),
-        **({"Answer": f"{_questions(lab)} in `answers.toml`"} if lab.questions else {}),
-        "Next lab": _tables.lesson_link(following, "../../", numbered=True) if following else "this is the last",
+        say("Difficulty"): f"{_tables.stars(lab)} {raises.format(level=lab.difficulty)}",
+        say("Time"): say("{minutes} minutes", minutes=lab.minutes),
+        say("Install first"): install,
+        say("Do before"): ", ".join(_numbered(other) for other in before) or say("nothing"),
+        say("Edit"): ", ".join(f"`{name}`" for name in lab.editable),
+        **({say("Answer"): _questions(lab)} if lab.questions else {}),
+        say("Next lab"): _numbered(following) if following else say("this is the last"),
     }
     rows = [f"<div markdown>\n<dt>{name}</dt>\n<dd markdown>{value}</dd>\n</div>" for name, value in facts.items()]
-    typed = [f"<li><code>lab {name} {lab.id}</code> {what}</li>" for name, what in COMMANDS.items()]
+    typed = [f"<li><code>lab {name} {lab.id}</code> {what}</li>" for name, what in _commands().items()]
     return "\n".join(
         ['<div class="card" markdown>', "<dl markdown>", *rows, "</dl>", "<ol>", *typed, "</ol>", "</div>"]
     )
 
 
 def _questions(lab: Lab) -> str:
-    return "one question" if len(lab.questions) == 1 else f"{len(lab.questions)} questions"
+    if len(lab.questions) == 1:
+        return say("one question in `answers.toml`")
+    return say("{number} questions in `answers.toml`", number=len(lab.questions))
+
+
+def _numbered(lab: Lab) -> str:
+    return _tables.lesson_link(lab, "../../", numbered=True)
+
+
+def _commands() -> dict[str, str]:
+    said = (
+        say("copies its files to your workspace"),
+        say("shows the failure"),
+        say("one more of three hints at each call"),
+        say("checks your fix"),
+        say("after a pass: the shipped fix, and why"),
+    )
+    return dict(zip(COMMANDS, said, strict=True))
+
+
+def fold_title(anchor: str) -> str:
+    """The line that a reader clicks to open a section of FOLDED."""
+    return {
+        "the-detector": say("Which rule finds it (this names the fault)"),
+        "where-it-happened": say("The documented case (this names the fault)"),
+        "exercises": say("After your fix (this names the fault)"),
+    }[anchor]
 
 
 def folded(html: str) -> str:
@@ -82,7 +101,7 @@ def without_parts(toc: Any) -> None:
 def _fold(section: re.Match[str]) -> str:
     if section["anchor"] not in FOLDED:
         return section.group(0)
-    kind, title = FOLDED[section["anchor"]]
+    kind, title = FOLDED[section["anchor"]], fold_title(section["anchor"])
     body = section["body"].strip()
     return f'{section[1]}\n<details class="{kind}">\n<summary>{title}</summary>\n{body}\n</details>\n'
 

@@ -15,7 +15,14 @@ FENCE = re.compile(r"^ *(?P<mark>`{3,}|~{3,})")
 HEADING = re.compile(r"^(?P<level>#{1,6}) (?P<text>.*?)(?: *\{ *#(?P<anchor>[\w-]+)[^}]*\})?$")
 _CODE_SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"\]\((?P<to>[^)\s]+)[^)]*\)")
-_TAG = re.compile(r"</?[a-z][a-z0-9]*\b|<!--.*?-->|\{\{\w+\}\}", re.DOTALL)
+_TAG = re.compile(r"</?[a-z][a-z0-9]*\b|<!--.*?-->|\{\{\w+\}\}|<https?://[^>]+>", re.DOTALL)
+_WHOLE_TAG = re.compile(r"<!--.*?-->|</?[a-z][^>]*>|\{\{\w+\}\}", re.DOTALL)
+_ATTRIBUTE = re.compile(r"\b(?:href|src|id|class)=\"[^\"]*\"")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)+|\d{2,}")  # one digit may be a word in the other language
+_WORD = re.compile(r"(?<![\w-])[a-z]{2,}(?![\w-])")
+_HANGUL = re.compile("[가-힣]")
+_SENTENCE = 4
+"""So many English words without Hangul are a sentence that was left untranslated."""
 _CELL = re.compile(r"(?<!\\)\|")
 _STARTS = (
     ("heading", re.compile(r"^#{1,6} ")),
@@ -35,7 +42,7 @@ class Block:
     @property
     def translatable(self) -> bool:
         """Whether it holds words, and not only code, numbers, a snippet or a comment."""
-        plain = _TAG.sub("", _CODE_SPAN.sub("", self.text))
+        plain = _WHOLE_TAG.sub("", _CODE_SPAN.sub("", self.text))
         return (
             not self.fenced and not plain.lstrip().startswith("--8<--") and re.search("[A-Za-z]{2}", plain) is not None
         )
@@ -66,8 +73,11 @@ class Block:
         if name == "fold":
             return f"{found.group(0)}"
         if name == "table":
-            return f"{len(lines)} x {len(_CELL.findall(_CODE_SPAN.sub('', lines[0])))}"
-        return f"of {sum(1 for line in lines if found.re.match(line))}"
+            return "of " + ", ".join(
+                str(len(_CELL.findall(line))) for line in _CODE_SPAN.sub("", self.text).splitlines()
+            )
+        items = filter(None, (found.re.match(line) for line in lines))
+        return "of " + " ".join(re.sub(r"\d+", "1", item[0]).replace(" ", "·") for item in items)
 
     def problems(self, other: Block) -> Iterator[str]:
         """What a translation `other` of this block changes that it may not."""
@@ -81,6 +91,13 @@ class Block:
             missing, added = found(self.text) - found(other.text), found(other.text) - found(self.text)
             if missing or added:
                 yield f"{what}: missing {sorted(missing.elements())}, added {sorted(added.elements())}"
+        if missing := _numbers(self.text) - _numbers(other.text):
+            yield f"numbers: missing {sorted(missing.elements())}"
+        if min(map(_indent, other.text.splitlines())) < min(map(_indent, self.text.splitlines())):
+            yield "a line is indented less than the English block"
+        words = _WORD.findall(_prose(other.text))
+        if len(words) >= _SENTENCE and len(_HANGUL.findall(other.text)) < len(words):
+            yield f"is not translated: {' '.join(words[:8])}"
 
 
 def _links(text: str) -> Counter[str]:
@@ -92,7 +109,22 @@ def _code(text: str) -> Counter[str]:
 
 
 def _tags(text: str) -> Counter[str]:
-    return Counter(_TAG.findall(_CODE_SPAN.sub("", text)))
+    plain = _CODE_SPAN.sub("", text)
+    return Counter([*_TAG.findall(plain), *_ATTRIBUTE.findall(plain)])
+
+
+def _numbers(text: str) -> Counter[str]:
+    return Counter(_NUMBER.findall(_LINK.sub("", _CODE_SPAN.sub("", text))))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _prose(text: str) -> str:
+    """What a reader reads: no code, no tags, no targets of links."""
+    heading = HEADING.match(text)
+    return _WHOLE_TAG.sub("", _LINK.sub("]", _CODE_SPAN.sub("", heading["text"] if heading else text)))
 
 
 def body(text: str) -> str:

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import _language
+from _language import say
+from markdown.extensions.toc import slugify_unicode
+
 from debugkit.rule import Rule
 from labs.grading.catalog import Lab
 
@@ -74,8 +78,8 @@ def signs() -> tuple[Sign, ...]:
 def chapter_list() -> str:
     """The chapters with their digits, for a page directly below `docs/`."""
     return "\n".join(
-        f"- [{chapter.title}](lessons/{chapter.name}/index.md): {chapter.about} "
-        f'<span class="meta">labs {chapter.digit}x, rules DK{chapter.digit}xx</span>'
+        f"- [{say(chapter.title)}](lessons/{chapter.name}/index.md): {say(chapter.about)} "
+        f'<span class="meta">{say("labs {digit}x, rules DK{digit}xx", digit=chapter.digit)}</span>'
         for chapter in chapters()
     )
 
@@ -83,12 +87,12 @@ def chapter_list() -> str:
 def labs_list(labs: Sequence[Lab], to_docs: str) -> str:
     """Labs with their symptom. `to_docs` is the path from the page's folder to `docs/`, e.g. `../../`."""
     if not labs:
-        return "The labs of this chapter are not written yet."
+        return say("The labs of this chapter are not written yet.")
     return _entries(
         (
             f"{lesson_link(lab, to_docs, numbered=True)}",
-            f"{stars(lab)} {lab.loudness} · {lab.minutes}\u00a0min",
-            lab.symptom,
+            f"{stars(lab)} {_loudness(lab)} · {_minutes(lab)}",
+            say(lab.symptom),
         )
         for lab in labs
     )
@@ -97,12 +101,12 @@ def labs_list(labs: Sequence[Lab], to_docs: str) -> str:
 def rules_list(rules: Sequence[Rule], to_docs: str) -> str:
     """Rules with their one-line fault, severity, certainty and cost."""
     if not rules:
-        return "The rules of this chapter are not written yet."
+        return say("The rules of this chapter are not written yet.")
     return _entries(
         (
             f"{rule_link(rule, to_docs)} {rule.name}",
-            f"{rule.severity} · {rule.certainty} · {rule.cost}",
-            rule.summary,
+            f"{rule.severity} · {_certainty(rule)} · {rule.cost}",
+            _language.summary_of(rule_page(rule), rule.summary),
         )
         for rule in rules
     )
@@ -149,15 +153,16 @@ def checklist_blocks(
             if chapter is None or any(by_id[number].chapter == chapter for number in item.labs if number in by_id)
         ]
         if items:
-            lead = f"{checklist.about}\n\n" if chapter is None else ""
-            blocks.append(f"{heading} {checklist.title}\n\n{lead}" + "\n".join(items))
+            lead = f"{say(checklist.about)}\n\n" if chapter is None else ""
+            blocks.append(f"{_heading(heading, checklist.title)}\n\n{lead}" + "\n".join(items))
     return "\n\n".join(blocks)
 
 
 def stars(lab: Lab) -> str:
     """Difficulty as one to three stars."""
     drawn = "★" * lab.difficulty + "☆" * (3 - lab.difficulty)
-    return f'<span class="stars" title="difficulty {lab.difficulty} of 3">{drawn}</span>'
+    title = say("difficulty {difficulty} of 3", difficulty=lab.difficulty)
+    return f'<span class="stars" title="{title}">{drawn}</span>'
 
 
 def _entries(entries: Iterable[tuple[str, str, str]]) -> str:
@@ -166,12 +171,30 @@ def _entries(entries: Iterable[tuple[str, str, str]]) -> str:
     return '<div class="entries" markdown>\n\n' + "\n\n".join(items) + "\n\n</div>"
 
 
+def _loudness(lab: Lab) -> str:
+    return say("loud") if lab.loudness == "loud" else say("silent")
+
+
+def _minutes(lab: Lab) -> str:
+    return say("{minutes}\u00a0min", minutes=lab.minutes)
+
+
+def _certainty(rule: Rule) -> str:
+    names = {"proof": say("proof"), "statistical": say("statistical"), "heuristic": say("heuristic")}
+    return names[rule.certainty]
+
+
+def _heading(level: str, title: str) -> str:
+    """A heading with the anchor of the English one, so that a link holds in each language."""
+    return f"{level} {say(title)} {{ #{slugify_unicode(title, '-')} }}"
+
+
 def _sign_block(sign: Sign, labs: Sequence[Lab], rules: Sequence[Rule], to_docs: str) -> str:
-    lines = [f"### {sign.title}", "", sign.seen, "", f"**Look first.** {sign.look}", ""]
+    lines = [_heading("###", sign.title), "", say(sign.seen), "", f"**{say('Look first.')}** {say(sign.look)}", ""]
     if labs:
-        lines.append("- Labs: " + " · ".join(lesson_link(lab, to_docs, numbered=True) for lab in labs))
+        lines.append(f"- {say('Labs:')} " + " · ".join(lesson_link(lab, to_docs, numbered=True) for lab in labs))
     if rules:
-        lines.append("- Rules: " + " · ".join(f"{rule_link(rule, to_docs)} {rule.name}" for rule in rules))
+        lines.append(f"- {say('Rules:')} " + " · ".join(f"{rule_link(rule, to_docs)} {rule.name}" for rule in rules))
     return "\n".join(lines)
 
 
@@ -179,12 +202,13 @@ def _item(item: Item, labs: dict[str, Lab], rules: dict[str, Rule], to_docs: str
     there = [lesson_link(labs[number], to_docs, numbered=True) for number in item.labs if number in labs]
     there += [rule_link(rules[code], to_docs) for code in item.rules if code in rules]
     there += [f"[`{tool}`]({to_docs}debugkit/api.md#debugkit.instruments.{tool}.{tool})" for tool in item.tools]
-    return f"- {item.topic}\n\n    " + (" · ".join(there) or "not written yet") + "\n"
+    return f"- {say(item.topic)}\n\n    " + (" · ".join(there) or say("not written yet")) + "\n"
 
 
 def lesson_link(lab: Lab, to_docs: str = "", *, numbered: bool = False) -> str:
     """A lab's title, with or without its number, as a link to its lesson."""
-    text = f"{lab.id} {lab.title}" if numbered else lab.title
+    title = _language.title_of(lab.lesson, lab.title)
+    text = f"{lab.id} {title}" if numbered else title
     return f"[{text}]({to_docs}{lab.lesson}.md)" if (DOCS / f"{lab.lesson}.md").exists() else text
 
 

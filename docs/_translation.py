@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
+import yaml
 from _page_blocks import FENCE, FRONT, HEADING, Block, anchors, blocks
 
 DOCS = Path(__file__).resolve().parent
@@ -62,10 +63,11 @@ def source_of(translated: Path) -> Path:
 def problems(translated: Path) -> list[str]:
     """What is wrong with a translation, each with its line. Empty if it holds."""
     source = source_of(translated)
-    if not source.exists():
-        return [f"there is no {source.name}"]
+    for page in (source, translated):
+        if not page.exists():
+            return [f"there is no {page.name}"]
     before, after = source.read_text("utf-8"), translated.read_text("utf-8")
-    found = list(_stale(before, after, source.name))
+    found = [*_stale(before, after, source.name), *_front_problems(before, after)]
     english, other = blocks(before), blocks(after)
     for one, two in zip(english, other, strict=False):
         found += [f"line {two.line}: {problem} (line {one.line} of {source.name})" for problem in one.problems(two)]
@@ -80,7 +82,7 @@ def problems(translated: Path) -> list[str]:
 
 def _stale(before: str, after: str, name: str) -> Iterator[str]:
     stamped = _stamped(after)
-    now = [*_front_lines(before), *blocks(before)]
+    now = _everything(before)
     if stamped == [block.hash for block in now]:
         return
     changed = [block for block in now if block.hash not in stamped]
@@ -90,13 +92,37 @@ def _stale(before: str, after: str, name: str) -> Iterator[str]:
         yield f"blocks of {name} were removed or moved"
 
 
+def _front_problems(before: str, after: str) -> Iterator[str]:
+    for one, two in zip(_front_lines(before), _front_lines(after), strict=False):
+        yield from (f"line {two.line}: {problem}" for problem in one.problems(two))
+    try:
+        english, other = _front_matter(before), _front_matter(after)
+    except yaml.YAMLError as error:
+        yield f"the front matter is not YAML: {' '.join(str(error).split())}"
+        return
+    same = english.keys() - {"title", "description"}
+    if english.keys() != other.keys() - {"source"} or any(english[key] != other[key] for key in same):
+        yield "the front matter is not the English page's: run `fill`"
+
+
+def _front_matter(text: str) -> dict[str, object]:
+    front = FRONT.match(text)
+    return yaml.safe_load(front["front"]) if front else {}
+
+
+def _misaligned(translated: Path) -> bool:
+    """Whether a page's stamps are not one for each block, so that `fill` would drop its text."""
+    text = translated.read_text("utf-8") if translated.exists() else ""
+    return bool(text) and len(_stamped(text)) != len(_everything(text))
+
+
 def memory() -> dict[str, str]:
     """The translation of every block that a stamped page holds, by the English block's hash."""
     known = {}
     for translated in sorted(DOCS.rglob(f"*{SUFFIX}")):
         text = translated.read_text("utf-8")
         stamped = _stamped(text)
-        other = [*_front_lines(text), *blocks(text)]
+        other = _everything(text)
         if len(stamped) == len(other):
             known |= {one: _without_anchor(two.text) for one, two in zip(stamped, other, strict=True) if not two.fenced}
     return known
@@ -107,7 +133,7 @@ def todo(sources: Sequence[Path]) -> Iterator[Block]:
     known = set(memory())
     for source in sources:
         text = source.read_text("utf-8")
-        for block in [*_front_lines(text), *blocks(text)]:
+        for block in _everything(text):
             if block.translatable and block.hash not in known:
                 known.add(block.hash)
                 yield block
@@ -119,7 +145,7 @@ def fill(source: Path, known: dict[str, str]) -> None:
     lines = text.splitlines()
     stamped = []
     headings = iter(anchors(text))
-    everything = [*_front_lines(text), *blocks(text)]
+    everything = _everything(text)
     for block in reversed(everything):
         translated = known.get(block.hash, block.text)
         lines[block.line - 1 : block.line - 1 + block.text.count("\n") + 1] = translated.splitlines()
@@ -131,6 +157,10 @@ def fill(source: Path, known: dict[str, str]) -> None:
     front = FRONT.match(written)
     kept = front["front"] + "\n" if front else ""
     translation_of(source).write_text(f"---\n{kept}{entry}---\n{FRONT.sub('', written, count=1)}", encoding="utf-8")
+
+
+def _everything(text: str) -> list[Block]:
+    return [*_front_lines(text), *blocks(text)]
 
 
 def _front_lines(text: str) -> list[Block]:
@@ -168,21 +198,56 @@ def _sections(text: str) -> dict[str, str]:
     return {key: value.strip("\n") for key, value in zip(parts[1::2], parts[2::2], strict=True) if value.strip()}
 
 
+def _filled(named: Sequence[Path], sections: dict[str, str]) -> bool:
+    """Write the pages' translations, unless something would be lost. Says what it refuses, and what is not used."""
+    refused = list(_refused(sections))
+    refused += [
+        f"{translation_of(source).name}: its blocks are not those that `source` in its front matter counts. "
+        "Undo the change that added or removed a block, then fill again."
+        for source in named
+        if _misaligned(translation_of(source))
+    ]
+    for line in refused:
+        typer.echo(line, err=True)
+    if refused:
+        return False
+    asked = {block.hash for source in named for block in _everything(source.read_text("utf-8"))}
+    if unused := sorted(sections.keys() - asked):
+        typer.echo(f"not a block of these pages, and not used: {' '.join(unused)}", err=True)
+    known = memory() | sections
+    for source in named:
+        fill(source, known)
+    return True
+
+
+def _refused(sections: dict[str, str]) -> Iterator[str]:
+    """What is wrong with the translations in a file, before they are on a page."""
+    for key, text in sections.items():
+        front = re.match(r"(title|description): ", text)
+        if not front and len(blocks(text)) != 1:
+            yield f"@@ {key}: a translation is one block, without a blank line; this is {len(blocks(text))}"
+
+
+def _english(page: str) -> Path:
+    path = Path(page).resolve()
+    return source_of(path) if path.name.endswith(SUFFIX) else path
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command line. Returns the exit code."""
     verb, *rest = arguments or [""]
-    named = [Path(argument).resolve() for argument in rest]
-    if verb not in ("status", "check", "todo", "fill") or (verb == "status") != (not rest):
+    file = Path(rest.pop(0)) if verb == "fill" and len(rest) > 1 else None
+    named = [_english(argument) for argument in rest]
+    wrong = verb not in ("status", "check", "todo", "fill") or (verb == "status") != (not rest)
+    if wrong or (verb == "fill" and file is None):
         typer.echo(USAGE, err=True)
         return 2
     if verb == "todo":
         for block in todo(named):
             typer.echo(f"@@ {block.hash}\n{block.text}\n")
         return 0
-    if verb == "fill":
-        known = memory() | _sections(named.pop(0).read_text("utf-8"))
-        for source in named:
-            fill(source, known)
+    if file is not None and not _filled(named, _sections(file.read_text("utf-8"))):
+        return 1
     if verb == "status":
         for page in pages():
             if not translation_of(page).exists():

@@ -1,5 +1,5 @@
 // The search of a built site, as a browser runs it: the page's script, and the theme's own worker. Queries are a JSON list on stdin; the answer
-// maps each to the addresses that it finds, best first. Usage: node site_search.js SITE
+// maps each to the addresses that it finds, best first. Usage: node site_search.js SITE [LANGUAGE]
 const fs = require("node:fs");
 const path = require("node:path");
 const vm = require("node:vm");
@@ -35,7 +35,7 @@ const ask = (type, data) =>
   });
 
 (async () => {
-  const { config, docs } = JSON.parse(fs.readFileSync(path.join(site, "search", "search_index.json"), "utf8"));
+  const { config, docs } = JSON.parse(fs.readFileSync(path.join(site, process.argv[3] ?? "", "search", "search_index.json"), "utf8"));
   await ask(SETUP, { config, docs, options: { suggest: false } });
   const found = {};
   for (const query of JSON.parse(fs.readFileSync(0, "utf8"))) {

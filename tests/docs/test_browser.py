@@ -37,10 +37,13 @@ MODES = {
     "phone-light": (SMALL, "light"),
     "phone-dark": (SMALL, "dark"),
 }
-EVERY_MODE = ("", "start/", "symptoms/", "lessons/", "lessons/actions/41_hovers_beside/", "debugkit/compare/")
+LESSON, RULE = "lessons/actions/41_hovers_beside/", "debugkit/rules/dk305_batch_leak/"
+EVERY_MODE = ("", "start/", "symptoms/", "lessons/", LESSON, "debugkit/compare/", "ko/", f"ko/{LESSON}")
 """Pages of each kind: they are examined in all four modes."""
 OF_THE_RULES = 8
 """The rules' pages have one form: one page of so many is examined."""
+OF_THE_KOREAN = 24
+"""The Korean pages have the English ones' form: one page of so many is examined in a mode."""
 SMALLEST = 11
 """Pixels."""
 SERIOUS = ("serious", "critical")
@@ -100,9 +103,15 @@ def examined(site: Path, mode: int) -> list[str]:
     every = paths(site)
     if os.environ.get("SITE_EVERY_MODE"):
         return every
-    rules = [path for path in every if re.search(r"rules/dk\d", path)]
-    others = [path for path in every if path not in rules]
-    return [*EVERY_MODE, *others[mode :: len(MODES)], *rules[mode * OF_THE_RULES // 4 :: OF_THE_RULES * 2]]
+    korean = [path for path in every if path.startswith("ko/")]
+    rules = [path for path in every if re.match(r"debugkit/rules/dk\d", path)]
+    others = [path for path in every if path not in rules and path not in korean]
+    return [
+        *EVERY_MODE,
+        *others[mode :: len(MODES)],
+        *rules[mode * OF_THE_RULES // 4 :: OF_THE_RULES * 2],
+        *korean[mode * OF_THE_KOREAN // 4 :: OF_THE_KOREAN],
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -133,9 +142,12 @@ def test_pages_have_no_errors_no_sideways_scrolling_and_no_barriers(
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_the_first_screen_of_the_home_page_has_what_a_visitor_needs(browser: Any, address: str, size: Any) -> None:
+@pytest.mark.parametrize("home", ["", "ko/"])
+def test_the_first_screen_of_the_home_page_has_what_a_visitor_needs(
+    browser: Any, address: str, size: Any, home: str
+) -> None:
     page = browser.new_context(viewport=size, base_url=address).new_page()
-    page.goto("")
+    page.goto(home)
     wanted = {
         "name": "h1",
         "what it is": ".lead",
@@ -161,7 +173,7 @@ SCALED = """smallest => [...document.querySelectorAll("figure img[src$='.svg']")
   .map(e => [e.src, (e.getBoundingClientRect().width / 460.8) * 9]).filter(([_, size]) => size < smallest)"""
 
 
-@pytest.mark.parametrize("path", ["", "lessons/actions/41_hovers_beside/", "debugkit/rules/dk305_batch_leak/"])
+@pytest.mark.parametrize("path", ["", LESSON, RULE, f"ko/{LESSON}"])
 def test_no_text_is_too_small_on_a_small_phone(browser: Any, address: str, path: str) -> None:
     page = browser.new_context(viewport=SMALL, base_url=address).new_page()
     page.goto(path)
@@ -176,7 +188,7 @@ def results(page: Any, query: str) -> list[str]:
     page.locator("body").click(position={"x": 5, "y": 5})
     page.keyboard.press("/")
     page.keyboard.type(query)
-    page.wait_for_function("document.querySelector('.md-search-result__meta').textContent.match(/matching|No/)")
+    page.wait_for_function("document.querySelector('.md-search-result__meta').textContent.match(/matching|No|일치/)")
     page.wait_for_timeout(300)
     return [link.get_attribute("href") for link in page.locator(".md-search-result__link").all()]
 
@@ -249,10 +261,19 @@ def test_the_two_programs_of_a_rule_are_chosen_with_the_keyboard(page: Any) -> N
     assert page.get_by_text("right.py", exact=True).is_visible()
 
 
-@pytest.mark.parametrize("path", ["", "debugkit/rules/dk305_batch_leak/"])
-def test_the_language_switch_leads_to_the_other_language(page: Any, path: str) -> None:
+@pytest.mark.parametrize("path", ["", RULE])
+def test_the_language_switch_leads_to_the_same_page_and_back(page: Any, address: str, path: str) -> None:
     page.goto(path)
-    page.locator(".md-select button").hover()
-    page.locator(".md-select__link[hreflang=ko]").click()
-    page.wait_for_url(re.compile(r"/ko/"))
-    assert "VLA" in page.locator("h1").inner_text()
+    for language, home in (("ko", "ko/"), ("en", "")):
+        page.locator(".md-select button").hover()
+        page.locator(f".md-select__link[hreflang={language}]").click()
+        page.wait_for_url(f"{address}{home}{path}")
+        assert page.locator("html").get_attribute("lang") == language
+
+
+def test_the_search_of_a_korean_page_finds_korean_pages(page: Any, address: str) -> None:
+    page.goto("ko/start/")
+    found = results(page, "블록 옆에서")
+    assert found
+    assert all(one.startswith(f"{address}ko/") for one in found), found
+    assert any("41_hovers_beside" in one for one in found), found

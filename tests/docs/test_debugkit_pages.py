@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from child_processes import run
-from docs_modules import DOCS
+from docs_modules import DOCS, english
 from labs.authoring import printed
 
 ROOT = DOCS.parent
-PAGES = [*sorted((DOCS / "debugkit").glob("*.md")), DOCS / "index.md"]
+PAGES = [*english((DOCS / "debugkit").glob("*.md")), DOCS / "index.md"]
 _INCLUDE = re.compile(r'^--8<-- "([\w/.]+?)(?::(\w+))?"$', re.MULTILINE)
 _FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?[^\n]*\n(.*?)^```', re.DOTALL | re.MULTILINE)
 HANG = "distributed_hang.py"

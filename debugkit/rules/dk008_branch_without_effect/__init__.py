@@ -9,7 +9,7 @@ Nothing fails. The model trains without the branch, a little worse than it shoul
 memory. The branch's parameters get no gradient, and weight decay drives them to zero.
 
 ## Evidence
-How far the loss and the outputs move when the module's output is replaced by noise of the same size, with equal random
+How far the loss and the outputs move when noise of the same size is added to the module's output, with equal random
 draws. The same with all-zero parameters set to small values, with other draws, and in eval mode. `floor` is derived
 from two identical passes.
 

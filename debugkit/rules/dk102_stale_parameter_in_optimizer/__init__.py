@@ -14,7 +14,8 @@ How many tensors the optimizer holds that the model does not have, their shapes,
 optimizer.
 
 ## Fix
-Build the optimizer last. Or add the new parameters with `optimizer.add_param_group` and rebuild its state.
+Build the optimizer last. `optimizer.add_param_group` adds the new parameters, but the old ones stay in the
+optimizer.
 
 ## When it stays silent
 Parameters outside the model that train as well (a loss's temperature, a critic, a discriminator): they get a gradient,

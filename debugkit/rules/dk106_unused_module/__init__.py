@@ -20,8 +20,9 @@ Call the module or delete it. If it belongs to another stage of training, freeze
 - The last layer of a prefix that is needed only for its keys and values.
 - The pooler that an encoder contains by default.
 
-The finding is `info` if a sibling in the same `ModuleList` was used, or in the same `ModuleDict` unless the code reads
-its entries as attributes (an expert that no token selected, a dropped layer, the head of another embodiment). It is
+The finding is `info` if another module of the same `ModuleList` was used (an expert that no token selected, a dropped
+layer, the head of another embodiment). The same holds for a `ModuleDict`, unless the code reads its entries by name, as
+attributes. It is
 `info` too if fewer than three batches were tried and the code of the step mentions the module: pass `dataloader=`, of
 which eight batches are then tried. The same holds for the word embedding of a backbone that receives `inputs_embeds`
 (pi0's action expert).

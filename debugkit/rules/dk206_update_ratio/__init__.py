@@ -1,11 +1,13 @@
 """Weights change by far too much, or by almost nothing, relative to their size.
 
 ## What it finds
-Weight matrices whose update (the ratio of root mean squares of update and weight) stays above 0.1 for five steps in a
-row. Most matrices above 0.1 from the first step on, while the loss has risen by half and not come back below its start,
-or is no longer finite; or above 0.5 in the first step, while the loss has tripled. Or an optimizer for which most
-matrices have always stayed below 1e-7; for Adam below 1e-6, and for SGD at a rate of at most 1e-5 below 1e-5 if its
-gradients promise to lower the loss by less than 1e-5 of it in a step.
+The update ratio of a weight matrix, which is the root mean square of its update divided by that of its weight:
+
+- Above 0.1 for five steps in a row, for any matrix.
+- Above 0.1 for most matrices from the first step on, while the loss has risen by half and has not come back to nine
+  tenths of its start, or is no longer finite; or above 0.5 in the first step, while the loss has tripled.
+- Always below 1e-7 for most matrices of an optimizer, below 1e-6 for Adam, and below 1e-5 for SGD at a rate of at most
+  1e-5 if its gradients promise to lower the loss by less than 1e-5 of it in a step.
 
 ## Why it hurts
 A ratio of about 1e-3 is usual. Above 0.1 the matrix is replaced every ten steps rather than trained. Below 1e-7 float32

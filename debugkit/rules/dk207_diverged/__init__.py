@@ -8,7 +8,7 @@ Everything that is trained from there on is worthless, and the checkpoints of th
 
 ## Evidence
 `start`, the last losses, the ratio of the smallest of them to `start` with its `threshold`, 50, and the first step of
-the row. `start` is the loss of the first step. If that is 0 except for rounding (a distillation whose student is
+the three. `start` is the loss of the first step. If that is 0 except for rounding (a distillation whose student is
 initialised from the teacher), it is the largest of the first eight.
 
 ## Fix

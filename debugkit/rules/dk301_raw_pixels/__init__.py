@@ -1,8 +1,8 @@
 """Raw pixels of 0 to 255 reach the first convolution.
 
 ## What it finds
-Images that consist of whole numbers above 2 when they enter the network, in the batch or after normalisation inside the
-model.
+Images whose values are all whole numbers, the largest above 2, when they enter the network: in the batch, or after
+normalisation inside the model.
 
 ## Why it hurts
 Weights are initialised, and pretrained towers were trained, for values around -1 to 1. With values a hundred times

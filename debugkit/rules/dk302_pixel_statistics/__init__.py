@@ -17,7 +17,7 @@ Minimum, maximum, mean and standard deviation at the first layer. For padding, a
 and the gap above it.
 
 ## Fix
-Normalise in one place. Pad with black (0) before scaling, or with -1 after it.
+Normalise in one place. Pad with black (0) before scaling, or with the lowest value after it (-1 for the range [-1, 1]).
 
 ## When it stays silent
 - [0, 1], [-1, 1], ImageNet's and CLIP's constants, and the statistics of a data set or of each image (mean near 0,

@@ -19,9 +19,10 @@ compared with `floor`: ten times the difference between two identical passes, ei
 model computes, and at least 1e-5. Healthy padding changes a float32 output by about 1.5e-7. `module` is the first
 module whose values at content positions changed.
 
-The padding mask is `attention_mask`, the declared one, or an entry with pad, mask or valid in its name that marks one
-end of each row, if another entry is constant there. More padding is tried only with the first two: a window of another
-model may have a fixed width. An entry belongs to the mask only if it is constant at the padded positions.
+The padding mask is `attention_mask` or the declared one. It can also be an entry with pad, mask or valid in its name
+that marks one end of each row, if another entry is constant at the marked positions. More padding is tried only with
+the first two: a window of another model may have a fixed width. An entry belongs to the mask only if it is constant
+at the padded positions.
 
 ## Fix
 Pass the attention mask to every layer that mixes positions. Count positions with `mask.cumsum(-1) - 1`. Divide by

@@ -1,7 +1,8 @@
 """Before any training the loss is far above that of guessing.
 
 ## What it finds
-A cross-entropy above 2 ln(C) at initialisation, where C is the number of classes that are not masked. A freshly
+A cross-entropy above 2 ln(C) at initialisation, where C is the number of classes that are not masked (`info` up to
+8 ln(C)). A freshly
 initialised classifier guesses: its loss is ln(C) for any classes in the batch.
 
 ## Why it hurts
@@ -19,7 +20,7 @@ check the scale of its input.
 
 ## When it stays silent
 - Weights that were loaded or trained: `Declare(pretrained=True)`, a model loaded from a name, norm layers whose weights
-  differ, an optimizer with state.
+  differ from each other, an optimizer with state.
 - Contrastive losses over the batch, class weights, label smoothing, and fewer than 8 targets.
 
 ## Lesson

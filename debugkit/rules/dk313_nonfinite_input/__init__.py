@@ -17,8 +17,8 @@ Find the samples in the data set: a sensor that dropped out, a division by a sta
 empty episode. Drop or repair them there. `nan_to_num` in the loop hides the next ones.
 
 ## When it stays silent
--inf in entries that are named a mask or a bias. If loss and outputs are finite anyway (an entry that nothing uses, a
-label that is masked out), the finding is `info`.
+-inf in entries that are named a mask or a bias. If loss and outputs are finite in spite of a NaN or an Inf (an entry
+that nothing uses, a label that is masked out), the finding is `info`.
 
 ## Cost
 The batch and up to 32 batches of each loader are read. One forward pass if something is found.

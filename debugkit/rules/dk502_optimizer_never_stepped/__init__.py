@@ -6,6 +6,8 @@
 - An optimizer that steps three times without a new gradient since its previous step.
 - Gradients that are reset between `backward()` and `step()`, three times.
 
+An optimizer that does not step while others do is a `warning`: it may be meant for a later phase of the training.
+
 ## Why it hurts
 The weights do not change, or drift along momentum or an old gradient, while the loop seems to run normally. No error
 is raised.

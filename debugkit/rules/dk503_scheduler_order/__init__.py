@@ -7,8 +7,8 @@
 - A scheduler that is never stepped, while its warm-up keeps the learning rate at zero; or one that is stepped eight
   times and keeps every learning rate at zero.
 - A learning rate that is overwritten after each step of the scheduler.
-- A scheduler that is stepped as often as the optimizer and has lowered every rate to 1e-7 and a thousandth of the first
-  long before the end: for eight steps, and a fifth of all steps.
+- A scheduler that is stepped at least half as often as the optimizer and has lowered every rate to 1e-7, and to a
+  thousandth of its largest value, long before the end: for eight steps, and a fifth of all steps.
 - A `LambdaLR` whose function computes with integers only and divides with `//`, so that the rate stays the same.
 
 ## Why it hurts

@@ -2,7 +2,8 @@
 
 ## What it finds
 The root module is in eval mode when an optimizer steps, together with modules that behave differently there (dropout,
-BatchNorm, RReLU): either from some step on, for three steps or more, or from the start, for five steps or more.
+BatchNorm, RReLU): either from some step on, for three steps or more, or from the start, for five steps or more. From
+the start it may be intended, and is a `warning`.
 
 ## Why it hurts
 Without dropout the model overfits. BatchNorm's running statistics are not updated, so training and evaluation drift

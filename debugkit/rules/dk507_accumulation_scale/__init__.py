@@ -1,9 +1,10 @@
 """Accumulating micro-batches does not give the gradient of the whole batch.
 
 ## What it finds
-A difference of more than 1e-7 between the gradient of the whole batch and the accumulated gradient, which is the mean
-of the gradients of the micro-batches, in float64 and eval mode. The cause is a loss that is a sum, or a mean over
-something that the micro-batches contain in unequal numbers, such as valid tokens or unpadded actions.
+A difference between the gradient of the whole batch and the accumulated gradient, which is the mean of the gradients
+of the micro-batches, in eval mode: more than 1e-7 in float64, or ten times the rounding error of the model's own
+dtype. The cause is a loss that is a sum, or a mean over something that the micro-batches contain in unequal numbers,
+such as valid tokens or unpadded actions.
 
 ## Why it hurts
 With a mean of means, short answers get more weight, and the weight depends on how the batch is split. With a sum, the

@@ -23,7 +23,8 @@ Try several learning rates, a factor of three apart, for a hundred steps each.
 - LBFGS; a loss that falls at neither rate.
 
 ## Cost
-A rate of 0 is found without a pass. If the trial shows a problem, the other rate is tried too, at the same cost again.
+A rate of 0 is found without a pass. The three steps cost ten forward passes; if they show a problem, three steps at the
+other rate are tried too.
 
 ## Lesson
 [Lab 55](../../lessons/loop/55_sixteen_too_many.md)

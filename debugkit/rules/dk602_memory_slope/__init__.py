@@ -4,12 +4,12 @@
 More allocated bytes at the end of each step, on the GPU, or in the process if the model is on the CPU. Typical causes
 are lists that keep outputs, caches without a size limit, and hooks or buffers that are registered again in every step.
 
+A run that ends before its memory was recorded 32 times is judged at its end: memory must have risen in each step after
+the first quarter, at least eight, by nearly equal amounts.
+
 ## Why it hurts
 After hours the run ends with an out-of-memory error, at whichever line requests the last megabyte. A batch size that
 was found by trial is too large an hour later.
-
-A run that ends before its memory was recorded 32 times is judged at its end: memory must have risen in each step after
-the first quarter, at least eight, by nearly equal amounts.
 
 ## Evidence
 Bytes per step (the Theil-Sen slope: the median over all pairs of steps, which single peaks do not change), the

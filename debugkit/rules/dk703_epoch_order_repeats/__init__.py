@@ -6,6 +6,8 @@
 - In a running loop: a shuffling DistributedSampler that is iterated again for the same epoch, with training steps each
   time, because the loop does not call `set_epoch`.
 
+A sampler without `set_epoch` whose order repeats is a `warning`, because the order may be fixed on purpose.
+
 ## Why it hurts
 The same samples share a batch in every epoch, so the noise of the gradients does not average out. Nothing reports it.
 

@@ -7,8 +7,8 @@ both cases. A parameter, buffer or loss that is not bit-identical is reported, t
 step changed and that is in no state_dict.
 
 ## Why it hurts
-The loss jumps at each restart. Or an annealed weight, an averaged copy or a memory starts from the beginning, without
-an error. On a cluster that preempts jobs, this happens many times in a run.
+The loss jumps at each restart. Or an annealed weight, an averaged copy or the model's memory of earlier frames starts
+from the beginning, without an error. On a cluster that preempts jobs, this happens many times in a run.
 
 ## Evidence
 The number of tensors that were compared, the number that differ (the threshold is 0), whether the loss already differs,

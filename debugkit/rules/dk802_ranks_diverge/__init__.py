@@ -1,8 +1,9 @@
 """After a step the ranks have different parameters, so they train different models.
 
 ## What it finds
-After each step every watched rank publishes a digest of the bits of each parameter and compares it with those of the
-other ranks. The finding names the first step and the first tensor that differ, and which ranks agree.
+After each of the first steps, and later after every seventh, every watched rank publishes a digest of the bits of
+each parameter and compares it with those of the other ranks. The finding names the first step and the first tensor
+that differ, and which ranks agree.
 
 ## Why it hurts
 In data-parallel training all ranks must hold the same parameters. Once they differ, the averaged gradients fit none of

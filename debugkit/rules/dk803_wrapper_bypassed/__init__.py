@@ -12,7 +12,8 @@ only rank 0's model.
 
 ## Evidence
 The number of parameters whose gradient bypassed the wrapper, the module that was called and where, and how many
-gradient elements were reduced by hand before the step. Half of the trained elements count as averaging by hand.
+gradient elements were reduced by hand before the step. A reduction of at least half of the trained elements counts as
+averaging by hand.
 
 ## Fix
 Call the wrapper: `loss = ddp(**batch).loss`. Move code that needs a method of the inner module into its `forward`.

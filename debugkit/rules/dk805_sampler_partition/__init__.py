@@ -3,7 +3,8 @@
 ## What it finds
 One epoch of the sampler on every rank, in which some samples are visited by several ranks, or by none, beyond the few
 that make all parts equally long. The epoch is computed twice: once as if all ranks had drawn the same random numbers so
-far, and once as if each rank had drawn different ones.
+far, and once as if each rank had drawn different ones. An overlap that only different random numbers cause is a
+`warning`, and so is one of a sampler that does not know its rank.
 
 ## Why it hurts
 With overlap, several GPUs learn no more than one. Samples that no rank visits are never learnt. The loss looks normal.

@@ -7,10 +7,10 @@
 - A key that occurs twice in one mapping of a file.
 
 ## Why it hurts
-YAML 1.1 requires a dot in a number with an exponent, so PyYAML reads `lr: 1e-4` as a string. (OmegaConf, and therefore
-Hydra, reads a number; a script that calls `yaml.safe_load` and a quoted override do not.) Some optimizers raise on the
-string. `if cfg.checkpoint:` does not: `"None"` is a path like any other. If a key occurs twice, PyYAML silently keeps
-the last value.
+YAML 1.1 requires a dot in a number with an exponent, so PyYAML reads `lr: 1e-4` as a string. (OmegaConf, and
+therefore Hydra, reads a number. A script that calls `yaml.safe_load` reads a string, and a quoted override is one.)
+Some optimizers raise on the string. `if cfg.checkpoint:` does not: `"None"` is a path like any other. If a key occurs
+twice, PyYAML silently keeps the last value.
 
 ## Evidence
 The key, the string, what it looks like, and the types of the same key in other configs. For a repeated key, both lines.
