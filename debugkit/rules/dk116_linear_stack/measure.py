@@ -154,7 +154,7 @@ class LinearStackProbe(Probe[LinearStacks]):
             modules=tuple(paths),
             kinds=tuple(_kind(module) for module in modules),
             widths=(_sizes(modules[0])[0], *(_sizes(module)[1] for module in modules)),
-            all_train=all(module.weight.requires_grad for module in modules),  # type: ignore[union-attr]
+            all_train=all(module.weight.requires_grad for module in modules),
             after_pooling=path in self._pooled,
             at=at,
         )
@@ -167,8 +167,8 @@ class LinearStackProbe(Probe[LinearStacks]):
 
 def _is_linear(module: nn.Module) -> bool:
     """Only the classes themselves: a subclass may compute anything."""
-    if type(module) in _CONVOLUTIONS:
-        return set(module.stride) == {1} and module.groups == 1  # type: ignore[arg-type]
+    if isinstance(module, _CONVOLUTIONS) and type(module) in _CONVOLUTIONS:
+        return set(module.stride) == {1} and module.groups == 1
     return type(module) is nn.Linear
 
 

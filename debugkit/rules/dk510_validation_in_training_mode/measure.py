@@ -138,4 +138,5 @@ class PassesProbe(Probe[PassesWithoutGradients]):
 
 
 def _keeps_statistics(module: nn.Module) -> bool:
-    return isinstance(module, BATCH_NORMS) and module.num_batches_tracked is not None and module.momentum != 0
+    counts = getattr(module, "num_batches_tracked", None) is not None
+    return counts and isinstance(module, BATCH_NORMS) and getattr(module, "momentum", None) != 0
