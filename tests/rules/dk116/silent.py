@@ -35,12 +35,11 @@ def linear_autoencoder_with_a_bottleneck():
 def residual_connections():
     def forward(m, x):
         hidden = m.first(x)
-        for layer in m.blocks:
-            hidden = hidden + layer(hidden)
-        return m.last(hidden)
+        hidden = hidden + m.second(hidden)
+        return m.last(hidden * torch.sigmoid(hidden))
 
-    blocks = nn.ModuleList(nn.Linear(12, 12) for _ in range(3))
-    return _regression(_module(forward, first=nn.Linear(6, 12), blocks=blocks, last=nn.Linear(12, 2)), (8, 6))
+    layers = {"first": nn.Linear(6, 12), "second": nn.Linear(12, 12), "last": nn.Linear(12, 2)}
+    return _regression(_module(forward, **layers), (8, 6))
 
 
 def hidden_features_with_a_second_head():
