@@ -35,7 +35,7 @@ class ModeHistory:
             return
         if self._sensitive is None or self._watched != len(models):
             self._watched = len(models)
-            self._sensitive = list(dict.fromkeys(m for hooks in models for m in _sensitive_in(hooks.model)))
+            self._sensitive = list(dict.fromkeys(m for hooks in models for m in sensitive_in(hooks.model)))
         now = (models[0].model.training, sum(not module.training for module in self._sensitive))
         self._steps, self._last_step = self._steps + 1, step
         if now != self._last and len(self._changes) < _REMEMBERED:
@@ -44,7 +44,7 @@ class ModeHistory:
         self._last = now
 
 
-def _sensitive_in(module: nn.Module) -> Iterator[nn.Module]:
+def sensitive_in(module: nn.Module) -> Iterator[nn.Module]:
     """Modules that behave differently in eval mode, except those in a part whose parameters are all frozen."""
     parameters = list(module.parameters())
     if parameters and not any(parameter.requires_grad for parameter in parameters):
@@ -52,4 +52,4 @@ def _sensitive_in(module: nn.Module) -> Iterator[nn.Module]:
     if isinstance(module, SENSITIVE_TO_MODE) and getattr(module, "p", 1.0) != 0.0:
         yield module
     for child in module.children():
-        yield from _sensitive_in(child)
+        yield from sensitive_in(child)

@@ -163,3 +163,14 @@ def tower_that_was_declared_frozen(program: Program) -> None:
 @fault("DK113", of="lora_on_a_frozen_llama", says="lora_C")
 def pattern_that_matches_nothing(program: Program) -> None:
     program.declare = Declare(trainable=["*lora_A*", "*lora_B*", "*lora_C*"])
+
+
+@fault("DK116", of="accumulation_with_a_last_window_that_is_short", module="0", says="from 6 to 2 features")
+def activations_that_a_config_switched_off(program: Program) -> None:
+    for number in (1, 2, 4):
+        program.model[number] = nn.Identity()
+
+
+@fault("DK117", of="siglip_regresses_an_action", module="head.2")
+def last_layer_frozen_by_a_pattern_for_the_body(program: Program) -> None:
+    program.model.head[2].requires_grad_(False)

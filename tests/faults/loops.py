@@ -177,3 +177,18 @@ def validation_that_builds_graphs(program: Program) -> None:
             self.model(self.draw()["pixel_values"])[0].argmax(-1)  # DK603
 
     program.train = train
+
+
+@fault("DK510", of="validation_between_the_steps", by="watch", says="running statistics")
+def no_grad_taken_for_eval_mode(program: Program) -> None:
+    def train(self: Program) -> None:
+        for step in range(STEPS):
+            self.optimizer.zero_grad()
+            self.loss(self.draw()).backward()
+            self.optimizer.step()
+            if step % 4 == 3:
+                with torch.no_grad():
+                    losses = [float(self.loss(self.draw())) for _ in range(3)]
+                assert len(losses) == 3
+
+    program.train = train

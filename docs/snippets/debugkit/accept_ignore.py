@@ -3,8 +3,8 @@ from torch import nn
 
 import debugkit
 
-model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
-optimizer = torch.optim.AdamW(model[1].parameters())  # the first layer was forgotten
+model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(model[2].parameters())  # the first layer was forgotten
 batch = {"state": torch.randn(16, 8), "gripper": torch.randn(16, 1)}
 
 

@@ -20,6 +20,8 @@ from debugkit.rule import Context, Mode, find_rule
 from debugkit.rules.dk108_wrong_custom_backward import CustomFunction, CustomFunctions
 from debugkit.rules.dk113_trainable_set_differs import TrainableSet
 from debugkit.rules.dk114_checkpoint_not_loaded import CheckpointMatch
+from debugkit.rules.dk116_linear_stack import MANY, LinearStack, LinearStacks
+from debugkit.rules.dk117_frozen_random_head import FARTHEST, FEWEST, Head, Heads, Weights
 
 shapes = st.sampled_from([(4,), (4, 2), (8, 4)])
 sizes = st.floats(1e-6, 1e6)
@@ -226,3 +228,51 @@ def test_each_side_of_the_trainable_set_is_one_finding(unmatched, undeclared, fr
 def test_missing_names_are_told_once_and_values_only_before_training(missing, unexpected, different, trained) -> None:
     found = judged("DK114", CheckpointMatch(3, 0, missing, unexpected, different, (), None, trained))
     assert len(found) == bool(missing or unexpected) + bool(different and trained is None)
+
+
+# DK116: linear layers in a row
+
+
+@given(st.lists(st.integers(1, 64), min_size=3, max_size=6), st.booleans(), st.booleans())
+def test_layers_in_a_row_are_one_layer_unless_a_width_between_them_limits_the_rank(widths, all_train, pooled) -> None:
+    names = tuple(f"net.{number}.fc" for number in range(len(widths) - 1))
+    stack = LinearStack(names, ("Linear",) * len(names), tuple(widths), all_train, pooled)
+    found = judged("DK116", LinearStacks(len(names), (stack,)))
+    bottleneck = any(width < widths[0] and width < widths[-1] for width in widths[1:-1])
+    assert bool(found) == (all_train and not bottleneck and (len(names) >= MANY or not pooled))
+    for finding in found:
+        assert finding.severity is (Severity.WARNING if len(names) >= MANY else Severity.INFO)
+
+
+@pytest.mark.parametrize(
+    ("modules", "kinds"),
+    [(("vision.proj", "projector"), ("Linear", "Linear")), (("a", "b"), ("Conv2d(1, 3)", "Conv2d(3, 1)"))],
+)
+def test_layers_of_two_parts_or_of_two_kinds_are_no_stack(modules, kinds) -> None:
+    assert not judged("DK116", LinearStacks(2, (LinearStack(modules, kinds, (4, 8, 4), True, False),)))
+
+
+# DK117: a random head that is frozen
+
+
+@given(
+    st.integers(1, 100),
+    st.booleans(),
+    st.floats(0, 2),
+    st.floats(0, 4),
+    st.lists(st.booleans(), max_size=2),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_frozen_head_is_random_alone(weights, frozen, largest, distance, frozen_before, shared, resting) -> None:
+    own = Weights("head", weights, frozen, largest, distance)
+    before = tuple(Weights(f"body.{number}", 64, rests, 1.0, 0.5) for number, rests in enumerate(frozen_before))
+    found = judged("DK117", Heads((Head(own, before, shared, resting),), 2))
+    new = 0.8 <= largest <= 1.01 and distance < FARTHEST
+    alone = not any(frozen_before) and not shared and not resting
+    assert bool(found) == (frozen and weights >= FEWEST and new and alone)
+
+
+def test_a_declared_set_of_trainable_parameters_is_not_judged_again() -> None:
+    with pytest.raises(NotExamined, match="declared"):
+        judged("DK117", Heads((), 2), declare=Declare(trainable=["body.*"]))

@@ -17,6 +17,7 @@ from debugkit.measurements.short_training import LearningRates, LearningRateTria
 from debugkit.rule import Context, find_rule
 from debugkit.rules.dk506_random_in_eval import EvalDropout, RandomnessInEval
 from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient
+from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMode, PassesWithoutGradients
 
 LETTERS: dict[str, EventKind] = {
     "b": "backward",
@@ -176,3 +177,16 @@ def test_a_rate_that_was_not_tried_is_said_so() -> None:
 @given(st.booleans())
 def test_a_rate_of_zero_is_found_unless_a_schedule_raises_it(scheduled: bool) -> None:
     assert bool(judged("DK509", LearningRates((0.0, 0.0), scheduled), None)) != scheduled
+
+
+@given(st.integers(0, 4), st.lists(st.sampled_from("ab"), unique=True), st.integers(1, 3))
+def test_dropout_alone_is_told_and_changed_statistics_are_warned_of(passes: int, updated: list[str], drop: int) -> None:
+    first = PassesInTrainingMode(5, passes, tuple(updated), drop)
+    found = judged("DK510", PassesWithoutGradients(9, 3, False, 1, first))
+    severity = Severity.WARNING if updated else Severity.INFO
+    assert [(finding.severity, finding.location.step) for finding in found] == [(severity, 5)] * (passes > 1)
+
+
+def test_passes_before_the_first_step_may_collect_data() -> None:
+    with pytest.raises(NotExamined, match="collects data"):
+        judged("DK510", PassesWithoutGradients(9, 3, True, 0))

@@ -1,0 +1,108 @@
+"""Heads that are frozen for a reason, and heads that train."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from debugkit import Declare
+
+
+def _program(model, batch=None, loss_fn=None, **more):
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    batch = batch or {"x": torch.randn(8, 6), "action": torch.randn(8, 7)}
+    loss_fn = loss_fn or (lambda model, batch: F.mse_loss(model(batch["x"]), batch["action"]))
+    return {"model": model, "batch": batch, "loss_fn": loss_fn, "optimizer": torch.optim.AdamW(trained)} | more
+
+
+def _policy():
+    return nn.Sequential(nn.Linear(6, 32), nn.GELU(), nn.Linear(32, 7))
+
+
+def head_that_trains():
+    return _program(_policy())
+
+
+def frozen_head_of_another_initialisation():
+    model = _policy()
+    nn.init.normal_(model[2].weight, std=0.1)
+    model[2].requires_grad_(False)
+    return _program(model)
+
+
+def frozen_head_that_was_trained():
+    model = _policy()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        x = torch.randn(32, 6)
+        F.mse_loss(model(x), torch.cat([x, x[:, :1]], dim=1)).backward()
+        optimizer.step()
+    model[2].requires_grad_(False)
+    return _program(model)
+
+
+def frozen_head_tied_to_the_embedding():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.body, self.head = nn.Embedding(32, 16), nn.Linear(16, 16), nn.Linear(16, 32, bias=False)
+            self.words.weight = self.head.weight
+            self.head.requires_grad_(False)
+
+        def forward(self, ids):
+            return self.head(torch.relu(self.body(self.words(ids))))
+
+    batch = {"ids": torch.randint(32, (8, 5))}
+    return _program(Tied(), batch, lambda model, batch: F.cross_entropy(model(batch["ids"])[:, 0], batch["ids"][:, 0]))
+
+
+class _Adversaries(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 40))
+        layers = [nn.Linear(40, 1)]
+        if hidden:
+            layers = [nn.Linear(40, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, 1)]
+        self.discriminator = nn.Sequential(*layers)
+        self.discriminator.requires_grad_(False)
+
+    def forward(self, noise):
+        return self.discriminator(self.generator(noise))
+
+
+def discriminator_in_the_step_of_its_generator():
+    return _program(_Adversaries(64), {"noise": torch.randn(8, 4)}, lambda m, batch: F.softplus(-m(**batch)).mean())
+
+
+def linear_critic_that_another_optimizer_trains():
+    model = _Adversaries(0)
+    optimizers = [torch.optim.Adam(model.generator.parameters()), torch.optim.Adam(model.discriminator.parameters())]
+    batch = {"noise": torch.randn(8, 4)}
+    return _program(model, batch, lambda m, batch: -m(**batch).mean(), optimizer=optimizers)
+
+
+def prediction_of_a_random_network():
+    """The target is outside the graph; the predictor trains."""
+
+    class Curiosity(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.target, self.predictor = _policy().requires_grad_(False), _policy()
+
+        def forward(self, x):
+            return (self.predictor(x) - self.target(x)).square()
+
+    return _program(Curiosity(), loss_fn=lambda model, batch: model(batch["x"]).mean())
+
+
+def declared_random_projection():
+    model = _policy()
+    model[2].requires_grad_(False)
+    declare = Declare(trainable=["0.*"])
+    return _program(model, declare=declare, expect={"not_examined": "The trainable parameters are declared"})
+
+
+def tiny_head():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Tanh(), nn.Linear(3, 7))
+    model[2].requires_grad_(False)
+    return _program(model)
