@@ -15,6 +15,7 @@ from left_behind import Descendants, end
 # `pytest -n` fills the cores with processes, and at one thread results repeat bitwise.
 THREADS = os.environ.get("TEST_THREADS", "1")  # .ci/processors tests with more
 os.environ["OMP_NUM_THREADS"] = THREADS  # before torch is imported, and for the processes that tests start
+os.environ["LAB_LANG"] = "en"  # whatever the developer's locale is
 if "torch" in sys.modules:
     sys.modules["torch"].set_num_threads(int(THREADS))
 

@@ -49,10 +49,19 @@ def missing_package(error: ModuleNotFoundError) -> Optional[str]:  # noqa: UP045
 
 
 def print_error(sentence: str, arguments: Sequence[str]) -> None:
-    """Print it on stderr and, with `--json`, as the one document on stdout too."""
-    sys.stderr.write("lab: " + sentence.replace("\n", "\n     ") + "\n")
+    """Print it on stderr in the current language and, with `--json`, in English as the one document on stdout too."""
+    sys.stderr.write("lab: " + _in_language(sentence).replace("\n", "\n     ") + "\n")
     if "--json" in arguments:
         import json
 
         sys.stdout.write(json.dumps({"schema": 1, "labs": [], "error": sentence}) + "\n")
         sys.stdout.flush()
+
+
+def _in_language(sentence: str) -> str:
+    """The sentence in the current language; in English on a Python that is too old, or if no catalogue can be read."""
+    locale = sys.modules.get("labs.locale")
+    try:
+        return str(locale.translated(sentence)) if locale else sentence
+    except ModuleNotFoundError:
+        return sentence

@@ -9,6 +9,7 @@ import typer
 from labs.cli import attempt_commands, demo_command, grade_command, observe_commands, overview_commands, watch_command
 from labs.cli.class_commands import classroom
 from labs.cli.dev_commands import dev
+from labs.cli.in_language import OPTION
 
 app = typer.Typer(
     name="lab",
@@ -35,6 +36,16 @@ def _root(
         # Eager: typer handles it before it looks for a command.
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
+    lang: Annotated[  # taken out of the command line before typer sees it
+        str | None,
+        typer.Option(
+            OPTION,
+            metavar="en|ko",
+            help="The language of what lab prints, before or after the command. Default: LAB_LANG, then the locale. "
+            "JSON documents are in English.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """The options of `lab` itself."""
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.text import Text
 
@@ -21,28 +22,35 @@ from labs.learner.diff import diff_from_starter, diff_of_answers
 from labs.learner.hints import HINTS, hints
 from labs.learner.lesson import lesson_address
 from labs.learner.workspace import Workspace, resolve
+from labs.locale import message, translated
 
 
 def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Copy a lab's files into your workspace and show what to do next."""
     lab, here = find(number), resolve(workspace)
     copied = start_attempt(here, lab)
-    facts = f"{'★' * lab.difficulty}{'☆' * (3 - lab.difficulty)} · {lab.loudness} · {lab.minutes} min"
-    out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]  [quiet]{facts}[/]")
+    minutes = message("{minutes} min", minutes=lab.minutes)
+    facts = f"{'★' * lab.difficulty}{'☆' * (3 - lab.difficulty)} · {translated(lab.loudness)} · {minutes}"
+    out.print(f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]  [quiet]{facts}[/]")
     out.print()
     paragraph(lab.symptom)
     out.print()
     if not copied:
-        out.print("  [quiet]Already started: nothing was overwritten.[/]")
+        paragraph("Already started: nothing was overwritten.", "quiet")
     for name in lab.editable:
-        out.print(f"  [quiet]edit[/]    {path_markup(here.attempt(lab) / name)}", soft_wrap=True)
+        _labelled("edit", path_markup(here.attempt(lab) / name))
     if lab.questions:
-        out.print(f"  [quiet]answer[/]  {path_markup(here.attempt(lab) / ANSWERS)}", soft_wrap=True)
-    out.print(f"  [quiet]lesson[/]  {lesson_address(lab)}", soft_wrap=True)
+        _labelled("answer", path_markup(here.attempt(lab) / ANSWERS))
+    _labelled("lesson", lesson_address(lab))
     out.print()
     next_command(f"lab run {lab.id}", "see the symptom")
     next_command(f"lab grade {lab.id}", "when you think it is fixed")
     out.print()
+
+
+def _labelled(label: str, markup: str) -> None:
+    shown = translated(label)
+    out.print(f"  [quiet]{shown}[/]{' ' * (8 - cell_len(shown))}{markup}", soft_wrap=True)
 
 
 def hint(
@@ -66,8 +74,9 @@ def hint(
         raise RefusedError(f"Hint {wanted} comes after hint {read_so_far + 1}. `lab hint {lab.id}` shows the next one.")
     record(here, progress.hinted(lab.id, wanted, datetime.now(UTC)))
     shown = all_hints[wanted - 1]
-    out.print(f"\n  [quiet]lab {lab.id} · hint {wanted} of {HINTS}[/]  [strong]{escape(shown.title)}[/]\n")
-    out.print(Padding(Markdown(shown.text), (0, 2)))
+    place = message("lab {id} · hint {wanted} of {hints}", id=lab.id, wanted=wanted, hints=HINTS)
+    out.print(f"\n  [quiet]{place}[/]  [strong]{escape(translated(shown.title))}[/]\n")
+    out.print(Padding(Markdown(translated(shown.text)), (0, 2)))
     out.print()
     if wanted < HINTS:
         next_command(f"lab hint {lab.id}", "if this is not enough")
@@ -83,7 +92,7 @@ def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     changes = diff_from_starter(lab, attempt, "yours", starter=starter)
     changes += diff_of_answers(lab, attempt, "yours", starter=starter)
     if not changes:
-        out.print(f"\n  [quiet]You have not changed lab {lab.id} yet.[/]\n")
+        out.print(f"\n  [quiet]{message('You have not changed lab {id} yet.', id=lab.id)}[/]\n")
         return
     out.print()
     show_diff(changes)
@@ -95,7 +104,8 @@ def reset(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     lab, here = find(number), resolve(workspace)
     kept = here.reset(lab)
     out.print(
-        f"\n  Lab {lab.id} has its original files again. Your attempt is kept in\n  {path_markup(kept)}\n",
+        f"\n  {message('Lab {id} has its original files again. Your attempt is kept in', id=lab.id)}\n"
+        f"  {path_markup(kept)}\n",
         soft_wrap=True,
     )
     next_command(f"lab run {lab.id}", "see the symptom")
@@ -122,13 +132,15 @@ def solution(
                 f"`lab solution {lab.id} --give-up` shows the solution, and the lab then counts as given up."
             )
         record(here, progress.gave_up(lab.id, datetime.now(UTC)))
-    out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]  [quiet]the shipped solution[/]\n")
+    out.print(
+        f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]  [quiet]{translated('the shipped solution')}[/]\n"
+    )
     show_diff(diff_from_starter(lab, lab.solution, "solution"))
     _show_answers(lab)
     why = lab.solution / "why.md"
     if why.is_file():
         out.print()
-        out.print(Padding(Markdown(why.read_text(encoding="utf-8")), (0, 2)))
+        out.print(Padding(Markdown(translated(why.read_text(encoding="utf-8").strip())), (0, 2)))
     out.print()
 
 

@@ -15,6 +15,7 @@ from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption
 from labs.grading.catalog import all_labs, find
 from labs.grading.submission_text import clean
+from labs.locale import message, translated
 
 if TYPE_CHECKING:
     from labs.classroom.results import Result
@@ -52,7 +53,8 @@ def grade(
     with one_document(as_json) as emit:
         known = len(session.known)
         if known and not as_json:
-            out.print(f"\n  [quiet]{known} results of an earlier run still hold.[/]")
+            told = message("{known} results of an earlier run still hold.", known=known)
+            out.print(f"\n  [quiet]{told}[/]")
         for result in session.grade(jobs):
             if not as_json:
                 _show(result)
@@ -75,11 +77,13 @@ def check(
 
     count, changed = changed_results(folder, key)
     for one in changed:
-        out.print(Text.assemble("  ", ("✗", "bad"), f" {clean(one.student)}, lab {clean(one.lab)}"), soft_wrap=True)
+        out.print(Text.assemble("  ", ("✗", "bad"), f" {clean(one.student)}, {_lab(one.lab)}"), soft_wrap=True)
     if changed:
-        err.print(f"lab: {len(changed)} of {count} results do not have this key's signature.")
+        told = "{changed} of {count} results do not have this key's signature."
+        err.print(f"lab: {message(told, changed=len(changed), count=count)}")
         raise typer.Exit(1)
-    out.print(f"\n  [good]✓[/] {count} results, each with the class's signature\n")
+    told = message("{count} results, each with the class's signature", count=count)
+    out.print(f"\n  [good]✓[/] {told}\n")
 
 
 @classroom.command()
@@ -124,13 +128,21 @@ def template(
 
     labs = list(dict.fromkeys(find(number) for number in numbers))
     for path in write_templates(platform, labs, to):
-        out.print(f"  [quiet]written[/] {path_markup(path)}", soft_wrap=True)
+        _show_written(path)
+
+
+def _lab(number: str) -> str:
+    return message("lab {id}", id=clean(number))
+
+
+def _show_written(path: Path) -> None:
+    out.print(f"  [quiet]{translated('written')}[/] {path_markup(path)}", soft_wrap=True)
 
 
 def _show(result: Result) -> None:
     sign, style = OUTCOME_MARKS.get(result.verdict, ("–", "quiet"))
-    line = Text.assemble("  ", (sign, style), f" {clean(result.student)}  ", (f"lab {result.lab}", "quiet"), "  ")
-    line.append(result.wrong_fix or clean(result.reason).partition("\n")[0], "quiet")
+    line = Text.assemble("  ", (sign, style), f" {clean(result.student)}  ", (_lab(result.lab), "quiet"), "  ")
+    line.append(result.wrong_fix or translated(clean(result.reason)).partition("\n")[0], "quiet")
     line.truncate(max(40, out.width - 1), overflow="ellipsis")
     line.rstrip()
     out.print(line, soft_wrap=True)
@@ -139,12 +151,15 @@ def _show(result: Result) -> None:
 def _show_total(results: list[Result], pages: list[Path]) -> None:
     counts = Counter(one.verdict for one in results)
     told = ", ".join(
-        f"{counts[verdict]} {verdict}" for verdict in ("passed", "failed", "missing", "error") if counts[verdict]
+        message("{count} {verdict}", count=counts[verdict], verdict=translated(verdict))
+        for verdict in ("passed", "failed", "missing", "error")
+        if counts[verdict]
     )
     learners = len({one.student for one in results})
-    out.print(f"\n  [strong]{learners} {'learner' if learners == 1 else 'learners'}[/]  {told}")
+    who = message("1 learner") if learners == 1 else message("{learners} learners", learners=learners)
+    out.print(f"\n  [strong]{who}[/]  {told}")
     for page in pages:
-        out.print(f"  [quiet]written[/] {path_markup(page)}", soft_wrap=True)
+        _show_written(page)
     if counts["error"]:
-        err.print("[warn]The grader failed on some submissions.[/] Run the same command again.")
+        err.print(f"[warn]{translated('The grader failed on some submissions. Run the same command again.')}[/]")
     out.print()

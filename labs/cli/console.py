@@ -13,6 +13,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from labs.grading.submission_text import clean
+from labs.locale import translated
 
 THEME = Theme(
     {
@@ -64,15 +65,16 @@ def print_hanging(prefix: Text | str, body: Text) -> None:
 
 
 def paragraph(text: str, style: str = "") -> None:
-    """Running text, indented, wrapped to the terminal."""
-    print_hanging("  ", Text(text, style=style))
+    """Running text in the current language, indented, wrapped to the terminal."""
+    print_hanging("  ", Text(translated(text), style=style))
 
 
 def notice(text: str) -> None:
     """A warning on stderr that does not end the command."""
-    err.print(Text.assemble(("lab:", "warn"), " ", text), soft_wrap=True)
+    err.print(Text.assemble(("lab:", "warn"), " ", translated(text)), soft_wrap=True)
 
 
 def next_command(command: str, why: str) -> None:
     """The last line of most commands: what to type next."""
-    out.print(f"  [quiet]next[/]  [command]{escape(command)}[/]  [quiet]{escape(why)}[/]", soft_wrap=True)
+    head = f"  [quiet]{translated('next')}[/]"
+    out.print(f"{head}  [command]{escape(command)}[/]  [quiet]{escape(translated(why))}[/]", soft_wrap=True)

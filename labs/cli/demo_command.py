@@ -11,6 +11,7 @@ from labs.cli.show_findings import show_findings
 from labs.cli.show_grade import show_check, show_verdict
 from labs.cli.show_output import SubmissionOutput
 from labs.grading.catalog import Lab, find
+from labs.locale import message, translated
 
 HEADINGS = {
     "symptom": "The symptom",
@@ -26,13 +27,13 @@ def demo() -> None:
     from labs.learner.demo import DEMO_LAB, Stage, play
 
     lab = find(DEMO_LAB)
-    out.print(f"\n  [strong]{lab.id} · {escape(lab.title)}[/]")
+    out.print(f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]")
     paragraph(lab.symptom, "quiet")
     numbers = {name: number for number, name in enumerate(HEADINGS, start=1)}
 
     def announce(name: str) -> None:
         out.print()
-        out.rule(f"[quiet]{numbers[name]}[/] {HEADINGS[name]}", align="left", style="quiet")
+        out.rule(f"[quiet]{numbers[name]}[/] {translated(HEADINGS[name])}", align="left", style="quiet")
         out.print()
 
     wrong: list[Stage] = []
@@ -42,12 +43,13 @@ def demo() -> None:
             wrong.append(stage)
     out.print()
     if wrong:
-        names = ", ".join(stage.name for stage in wrong)
-        out.print(f"  [bad]The demo did not give the expected result[/] at: {names}.")
+        names = ", ".join(translated(HEADINGS[stage.name]) for stage in wrong)
+        out.print(f"  [bad]{message('The demo did not give the expected result at: {names}.', names=names)}[/]")
         next_command("lab doctor", "check this machine")
         out.print()
         raise typer.Exit(1)
-    out.print("  [good]Refused, diagnosed, fixed, passed.[/] [quiet]Now it is your turn:[/]\n")
+    done, turn = translated("Refused, diagnosed, fixed, passed."), translated("Now it is your turn:")
+    out.print(f"  [good]{done}[/] [quiet]{turn}[/]\n")
     next_command("lab list", "choose a lab")
     out.print()
 

@@ -12,6 +12,7 @@ from labs.grading.submission_text import clean
 from labs.learner.hints import HintsError
 from labs.learner.progress import ProgressError
 from labs.learner.workspace import WorkspaceError
+from labs.locale import LanguageError
 
 USAGE = 2
 GRADER_FAULT = 3
@@ -40,7 +41,7 @@ def explain(error: BaseException) -> Failure | None:
         return Failure("interrupted. Nothing is left running.", INTERRUPTED)
     if isinstance(error, ModuleNotFoundError) and (sentence := missing_package(error)) is not None:
         return Failure(sentence, USAGE)
-    if isinstance(error, (UsageError, UnknownLabError, WorkspaceError, ProgressError, RefusedError)):
+    if isinstance(error, (UsageError, UnknownLabError, WorkspaceError, ProgressError, RefusedError, LanguageError)):
         return Failure(str(error), USAGE)
     if isinstance(error, SubmissionFailure):
         return Failure(str(error), 1)

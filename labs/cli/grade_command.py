@@ -18,6 +18,7 @@ from labs.cli.options import JsonOption, LabNumbers, WorkspaceOption
 from labs.grading.catalog import Lab, all_labs, find
 from labs.learner.atomic_file import write_atomically
 from labs.learner.workspace import Workspace, resolve
+from labs.locale import message
 
 if TYPE_CHECKING:
     from labs.grading.grades import Grade
@@ -51,10 +52,9 @@ def grade(
                 here.started_attempt(lab)  # a deleted file is reported, not silently restored
             else:
                 start_attempt(here, lab)
-                err.print(
-                    f"[quiet]Lab {lab.id} was not started. It is now, in {path_markup(here.attempt(lab))}[/]",
-                    soft_wrap=True,
-                )
+                told = "Lab {id} was not started. It is now, in {folder}"
+                told = message(told, id=lab.id, folder=path_markup(here.attempt(lab)))
+                err.print(f"[quiet]{told}[/]", soft_wrap=True)
         if jobs > 1 and len(labs) > 1:
             grades = _at_once(labs, here, jobs, seed, all_checks, quiet=as_json)
         else:
@@ -85,7 +85,8 @@ def _chosen(numbers: list[str] | None, every: bool) -> list[Lab]:
     for lab in all_labs():
         missing = missing_modules(lab)
         if missing:
-            err.print(f"[warn]Lab {lab.id} is skipped:[/] {', '.join(missing)} is not installed.", soft_wrap=True)
+            told = message("Lab {id} is skipped: {missing} is not installed.", id=lab.id, missing=", ".join(missing))
+            err.print(f"[warn]{told}[/]", soft_wrap=True)
         else:
             able.append(lab)
     return able

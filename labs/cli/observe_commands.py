@@ -17,6 +17,7 @@ from labs.cli.overview_commands import read_progress
 from labs.grading.catalog import Lab, find
 from labs.learner import progress
 from labs.learner.workspace import Workspace, resolve
+from labs.locale import message, translated
 
 
 def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
@@ -34,14 +35,14 @@ def show_symptom(lab: Lab, attempt: Path, server: Any = None) -> bool:
     from labs.grading import run_symptom
 
     out.print()
-    print_hanging("  ", Text(f"{lab.id} · {lab.title}", style="strong"))
+    print_hanging("  ", Text(f"{lab.id} · {translated(lab.title)}", style="strong"))
     out.print()
     printed = SubmissionOutput()
     ran = run_symptom(lab, attempt, printed, server=server)
     printed.finish()
     if ran.ending is not None:
         out.print()
-        print_hanging(Text("  stopped  ", style="bad"), Text(ran.ending))
+        print_hanging(Text(f"  {translated('stopped')}  ", style="bad"), Text(translated(ran.ending)))
     out.print()
     return ran.ending is None
 
@@ -54,7 +55,7 @@ def diagnose(number: LabNumber, workspace: WorkspaceOption = None, as_json: Json
     lab = find(number)
     attempt = resolve(workspace).started_attempt(lab)
     with one_document(as_json) as emit:
-        with err.status(f"[quiet]debugkit examines lab {lab.id} …[/]", spinner_style="quiet"):
+        with err.status(f"[quiet]{message('debugkit examines lab {id} …', id=lab.id)}[/]", spinner_style="quiet"):
             report = examine(lab, attempt)
         emit(report)
     counts = bool(report["findings"]) and _count_as_hint(lab, resolve(workspace))

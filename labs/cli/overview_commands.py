@@ -18,6 +18,7 @@ from labs.grading.catalog import all_labs, find
 from labs.grading.submission_text import clean
 from labs.learner import progress as learner_progress
 from labs.learner.workspace import Workspace, make_workspace, resolve
+from labs.locale import message, translated
 
 
 def list_labs(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -47,7 +48,8 @@ def progress(
     here = resolve(workspace)
     if bring is not None:
         count = import_progress(here, bring)
-        err.print(f"  Merged {count} {'lab' if count == 1 else 'labs'} from {path_markup(bring)}.", soft_wrap=True)
+        form = "Merged 1 lab from {file}." if count == 1 else "Merged {count} labs from {file}."
+        err.print(f"  {message(form, count=count, file=path_markup(bring))}", soft_wrap=True)
     loaded = read_progress(here)
     if export is not None:
         export_progress(loaded, export)
@@ -97,9 +99,8 @@ def init(
     root = folder.resolve()
     if not (root / STATE).is_dir():
         raise RefusedError(f"{root} could not be made a workspace. Choose another folder.")
-    out.print(
-        f"\n  {'Created workspace' if made else 'Already a workspace:'} [strong]{path_markup(root)}[/]", soft_wrap=True
-    )
+    told = translated("Created workspace") if made else translated("Already a workspace:")
+    out.print(f"\n  {told} [strong]{path_markup(root)}[/]", soft_wrap=True)
     go_there = "" if root == Path.cwd() else f"cd {shlex.quote(clean(str(folder)))} && "
     next_command(f"{go_there}lab list", "choose a lab")
     out.print()

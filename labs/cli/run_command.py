@@ -7,11 +7,14 @@ import sys
 import tempfile
 import traceback
 from types import FrameType
+from typing import Any
 
 from labs.cli import print_error
 from labs.cli.failures import GRADER_FAULT, INTERRUPTED, Failure, explain
 from labs.cli.fast_list import run_fast_list
+from labs.cli.in_language import take_language, translate_command
 from labs.grading.submission_text import shorten
+from labs.locale import ENGLISH, current_language
 
 
 def run_command(arguments: list[str]) -> int:
@@ -21,11 +24,10 @@ def run_command(arguments: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a ★ must not stop a grade on an ASCII terminal
     previous = _terminate_like_an_interrupt()
     try:
-        if run_fast_list(arguments):
+        given = take_language(arguments)
+        if run_fast_list(given):
             return 0
-        from labs.cli.app import app
-
-        code = app(args=arguments or ["--help"], prog_name="lab", standalone_mode=False)
+        code = _command()(args=given or ["--help"], prog_name="lab", standalone_mode=False)
         if code == INTERRUPTED:  # typer turns the interrupt into this code without a message
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
@@ -41,6 +43,18 @@ def run_command(arguments: list[str]) -> int:
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _command() -> Any:
+    """The whole of `lab` as a command, its help in the current language."""
+    from typer.main import get_command
+
+    from labs.cli.app import app
+
+    command = get_command(app)
+    if current_language() != ENGLISH:
+        translate_command(command)
+    return command
 
 
 def _own_fault(error: BaseException) -> Failure:

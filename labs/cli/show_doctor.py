@@ -9,6 +9,7 @@ from rich.text import Text
 
 from labs.cli.console import out
 from labs.learner.doctor import Condition
+from labs.locale import translated
 
 MARKS = {"ok": ("✓", "good"), "limited": ("–", "warn"), "missing": ("✗", "bad")}
 
@@ -21,10 +22,10 @@ def show_doctor(conditions: Sequence[Condition]) -> None:
     table.add_column(ratio=1)
     for condition in conditions:
         sign, style = MARKS[condition.state]
-        found = Text(condition.found)
+        found = Text(translated(condition.found))
         if condition.state != "ok":
-            found.append(f"\n{condition.meaning}", style="quiet")
-        table.add_row(Text(f" {sign}", style=style), Text(condition.name), found)
+            found.append(f"\n{translated(condition.meaning)}", style="quiet")
+        table.add_row(Text(f" {sign}", style=style), Text(translated(condition.name)), found)
     out.print()
     out.print(table)
     out.print(f"\n  {_verdict(conditions)}\n")
@@ -33,7 +34,8 @@ def show_doctor(conditions: Sequence[Condition]) -> None:
 def _verdict(conditions: Sequence[Condition]) -> str:
     states = [condition.state for condition in conditions]
     if "missing" in states:
-        return "[bad]Something that the lab needs is missing[/]; the lines marked ✗ say what to do."
+        return f"[bad]{translated('Something that the lab needs is missing; the lines marked ✗ say what to do.')}[/]"
     if "limited" in states:
-        return "[good]Ready.[/] [quiet]Lines marked – say what this machine does not have.[/]"
-    return "[good]Ready.[/]"
+        aside = translated("Lines marked – say what this machine does not have.")
+        return f"[good]{translated('Ready.')}[/] [quiet]{aside}[/]"
+    return f"[good]{translated('Ready.')}[/]"

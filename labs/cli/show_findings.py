@@ -9,6 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from labs.cli.console import out, paragraph, print_hanging
+from labs.locale import message, translated
 
 SEVERITY_STYLES = {"error": "bad", "warning": "warn", "info": "quiet"}
 INDENT = "    "
@@ -20,7 +21,11 @@ def show_findings(report: Mapping[str, Any]) -> None:
     if failure:
         _show_failure(failure, len(report["not_examined"]))
     elif not findings:
-        out.print("  [good]debugkit finds nothing.[/] [quiet]The checks may still find what it cannot see.[/]\n")
+        nothing, aside = (
+            translated("debugkit finds nothing."),
+            translated("The checks may still find what it cannot see."),
+        )
+        out.print(f"  [good]{nothing}[/] [quiet]{aside}[/]\n")
         return
     roots = [finding for finding in findings if not finding.get("caused_by")]
     for finding in roots:
@@ -35,9 +40,12 @@ def has_errors(report: Mapping[str, Any]) -> bool:
 
 def _show_failure(failure: str, not_examined: int) -> None:
     paragraph("The observed step failed.", "bad")
-    print_hanging(INDENT, Text(failure))
-    rules = "1 rule was" if not_examined == 1 else f"{not_examined} rules were"
-    paragraph(f"{rules} not examined. Fix this and run `lab diagnose` again.", "quiet")
+    print_hanging(INDENT, Text(translated(failure)))
+    if not_examined == 1:
+        told = message("1 rule was not examined. Fix this and run `lab diagnose` again.")
+    else:
+        told = message("{number} rules were not examined. Fix this and run `lab diagnose` again.", number=not_examined)
+    paragraph(told, "quiet")
     out.print()
 
 
@@ -46,12 +54,12 @@ def _show(finding: Mapping[str, Any]) -> None:
     code = (finding["code"], f"bold {style}" if style else "bold")
     severity = (finding["severity"], style)
     print_hanging("  ", Text.assemble(code, "  ", (finding["name"], "strong"), "  ", severity))
-    print_hanging(INDENT, Text(finding["message"]))
+    print_hanging(INDENT, Text(translated(finding["message"])))
     place = _place(finding["location"])
     if place:
         print_hanging(INDENT, Text(place, style="quiet"))
     if finding.get("fix"):
-        print_hanging(Text(f"{INDENT}fix  ", style="quiet"), Text(finding["fix"]))
+        print_hanging(Text(f"{INDENT}{translated('fix')}  ", style="quiet"), Text(translated(finding["fix"])))
     out.print()
 
 
@@ -60,7 +68,9 @@ def _show_consequences(findings: Sequence[Mapping[str, Any]]) -> None:
     if findings:
         counted = Counter((finding["code"], finding["name"]) for finding in findings)
         names = [f"{code} {name}" + (f" ×{count}" if count > 1 else "") for (code, name), count in counted.items()]
-        print_hanging(Text(f"{INDENT}also explains  ", style="quiet"), Text(", ".join(names), style="quiet"))
+        print_hanging(
+            Text(f"{INDENT}{translated('also explains')}  ", style="quiet"), Text(", ".join(names), style="quiet")
+        )
         out.print()
 
 
@@ -75,5 +85,5 @@ def _place(location: Mapping[str, Any] | None) -> str:
     if location.get("parameter"):
         parts.append(location["parameter"])
     if location.get("step") is not None:
-        parts.append(f"step {location['step']}")
+        parts.append(message("step {step}", step=location["step"]))
     return " · ".join(parts)

@@ -9,10 +9,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging
 from labs.grading.catalog import Lab
+from labs.locale import message, translated
 
 if TYPE_CHECKING:
     from labs.grading.feedback import FeedbackStep
@@ -41,9 +43,9 @@ def stream(lab: Lab, quiet: bool) -> Iterator[Callable[[CheckResult], None] | No
         yield None
         return
     out.print()
-    print_hanging("  ", Text(f"{lab.id} · {lab.title}", style="strong"))
+    print_hanging("  ", Text(f"{lab.id} · {translated(lab.title)}", style="strong"))
     out.print()
-    with out.status("[quiet]grading …[/]", spinner="dots", spinner_style="quiet"):
+    with out.status(f"[quiet]{translated('grading …')}[/]", spinner="dots", spinner_style="quiet"):
         yield show_check
 
 
@@ -53,16 +55,16 @@ def show_check(check: CheckResult) -> None:
     if check.kind == "answer" and check.outcome == "failed":
         aside = "answer: not given yet" if check.measured is None else "answer: wrong"
     prefix = Text.assemble("  ", mark(OUTCOME_MARKS, check.outcome), " ")
-    print_hanging(prefix, Text.assemble(check.title, "  ", (aside, "quiet")))
+    print_hanging(prefix, Text.assemble(translated(check.title), "  ", (translated(aside), "quiet")))
 
 
 def show_grade(grade: Grade, lab: Lab) -> None:
     """The verdict, and for a refusal the steps from the symptom to the next measurement."""
     from labs.grading.feedback import feedback_steps
 
-    facts = " · ".join([*_count(grade), f"{grade.seconds:.1f} s"])
+    facts = " · ".join([*_count(grade), message("{seconds} s", seconds=f"{grade.seconds:.1f}")])
     words = "fixed, but not answered yet" if _only_answers_failed(grade) else VERDICT_WORDS[grade.verdict]
-    verdict = (words, VERDICT_STYLES[grade.verdict])
+    verdict = (translated(words), VERDICT_STYLES[grade.verdict])
     if _ran(grade):
         out.print()
     head = Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), " ")
@@ -79,35 +81,45 @@ def show_verdict(grade: Grade, lab: Lab) -> None:
     """One of several labs: the verdict, and below it the first line of the reason."""
     from labs.grading.submission_text import shorten
 
-    print_hanging(Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), f" {lab.id}  "), Text(lab.title))
+    print_hanging(Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), f" {lab.id}  "), Text(translated(lab.title)))
     if grade.reason:
-        print_hanging(" " * 8, Text(shorten(grade.reason.partition("\n")[0], _LONGEST_REASON), style="quiet"))
+        reason = translated(grade.reason).partition("\n")[0]
+        print_hanging(" " * 8, Text(shorten(reason, _LONGEST_REASON), style="quiet"))
 
 
 def show_total(grades: Sequence[Grade]) -> None:
     """How many of several labs passed."""
     passed = sum(grade.passed for grade in grades)
     style = "good" if passed == len(grades) else "bad"
-    out.print(Text.assemble("\n  ", (f"{passed} of {len(grades)} labs passed", style), "\n"))
+    out.print(
+        Text.assemble("\n  ", (message("{passed} of {labs} labs passed", passed=passed, labs=len(grades)), style), "\n")
+    )
 
 
 def _count(grade: Grade) -> list[str]:
     if grade.verdict == "error":
         return []
     if not _ran(grade):
-        return ["no check ran"]
+        return [translated("no check ran")]
     answers = [check for check in grade.checks if check.kind == "answer"]
     checks = [check for check in grade.checks if check.kind != "answer"]
-    return [*_counted(checks, "check", "failed"), *_counted(answers, "answer", "missing or wrong")]
+    return [*_counted(checks, _CHECKS), *_counted(answers, _ANSWERS)]
 
 
-def _counted(checks: Sequence[CheckResult], noun: str, bad: str) -> list[str]:
-    """How many there are, and how many of them failed."""
-    failed = sum(check.outcome == "failed" for check in checks)
-    many = f"{len(checks)} {noun}" if len(checks) == 1 else f"{len(checks)} {noun}s"
-    if not checks:
-        return []
-    return [f"{failed} of {many} {bad}" if failed else many]
+_CHECKS = ("1 check", "{total} checks", "{failed} of 1 check failed", "{failed} of {total} checks failed")
+_ANSWERS = (
+    "1 answer",
+    "{total} answers",
+    "{failed} of 1 answer missing or wrong",
+    "{failed} of {total} answers missing or wrong",
+)
+
+
+def _counted(checks: Sequence[CheckResult], forms: Sequence[str]) -> list[str]:
+    """How many there are, and how many of them failed. The forms: for one and for several, then with failures."""
+    total, failed = len(checks), sum(check.outcome == "failed" for check in checks)
+    form = forms[2 * bool(failed) + (total != 1)]
+    return [message(form, total=total, failed=failed)] if checks else []
 
 
 def _only_answers_failed(grade: Grade) -> bool:
@@ -122,13 +134,15 @@ def _ran(grade: Grade) -> bool:
 
 def _show_steps(steps: Sequence[FeedbackStep]) -> None:
     narrow = out.width < NARROW
-    indent = "    " if narrow else " " * (4 + max((len(step.label) for step in steps), default=0))
+    indent = "    " if narrow else " " * (4 + max((cell_len(translated(step.label)) for step in steps), default=0))
     for step in steps:
-        head: Text | str = Text(f"{step.label.rjust(len(indent) - 2)}  ", style="quiet")
+        label = translated(step.label)
+        head: Text | str = Text(f"{' ' * (len(indent) - 2 - cell_len(label))}{label}  ", style="quiet")
         if narrow:
-            out.print(Text(f"  {step.label}", style="quiet"))
+            out.print(Text(f"  {label}", style="quiet"))
             head = indent
-        body = Text(step.text, style=ROLE_STYLES[step.role])
+        text = step.text if step.role == "command" else translated(step.text)
+        body = Text(text, style=ROLE_STYLES[step.role])
         if step.role == "command":  # never wrapped by us: a copied command must stay one line
             out.print(Text.assemble(head, body), soft_wrap=True)
         else:

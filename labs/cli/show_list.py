@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +14,7 @@ from labs.cli.console import STATUS_MARKS, next_command, out
 from labs.grading.catalog import Lab
 from labs.learner.progress import Progress
 from labs.learner.status import learner_status
+from labs.locale import message, translated
 
 BESIDE = 36
 """Columns for number, stars, loudness and minutes beside the title."""
@@ -33,12 +35,14 @@ def show_list(labs: Sequence[Lab], progress: Progress) -> None:
     """One line per lab, by chapter, and what to do next."""
     status = learner_status(progress, labs)
     passed = sum(progress.status(lab.id) == "passed" for lab in labs)
+    counted = message("{passed} of {labs} passed", passed=passed, labs=len(labs))
     out.print()
-    out.print(f"  [strong]VLA Debugging Lab[/]  [quiet]{passed} of {len(labs)} passed[/]")
-    out.print(f"  [quiet]level {status.level}, {status.level_name} · {status.xp} XP[/]")
-    title_width = max((len(lab.title) for lab in labs), default=0)
+    out.print(f"  [strong]VLA Debugging Lab[/]  [quiet]{counted}[/]")
+    level = message("level {level}, {name}", level=status.level, name=translated(status.level_name))
+    out.print(f"  [quiet]{level} · {status.xp} XP[/]")
+    title_width = max((cell_len(translated(lab.title)) for lab in labs), default=0)
     for chapter, members in groupby(labs, key=lambda lab: lab.chapter):
-        out.print(f"\n  [quiet]{chapter}[/]")
+        out.print(f"\n  [quiet]{translated(chapter)}[/]")
         out.print(_table(list(members), progress, title_width))
     out.print(f"\n  [quiet]{_legend()}[/]")
     upcoming = _next(labs, progress)
@@ -57,13 +61,13 @@ def _table(labs: Sequence[Lab], progress: Progress, title_width: int) -> Table:
     table.add_column(width=min(title_width, out.width - BESIDE) if wide else None)
     for lab in labs:
         sign, style = STATUS_MARKS[progress.status(lab.id)]
-        title = Text(lab.title, style="quiet" if progress.status(lab.id) == "passed" else "")
+        title = Text(translated(lab.title), style="quiet" if progress.status(lab.id) == "passed" else "")
         cells: list[Text | str] = [Text(" "), Text(f"{sign} {lab.id}", style=style), title]
         if wide:
             cells += [
                 Text("★" * lab.difficulty + "☆" * (3 - lab.difficulty), style="quiet", no_wrap=True),
-                Text(lab.loudness, style="quiet", no_wrap=True),
-                Text(f"{lab.minutes:>3} min", style="quiet", no_wrap=True),
+                Text(translated(lab.loudness), style="quiet", no_wrap=True),
+                Text(message("{minutes} min", minutes=f"{lab.minutes:>3}"), style="quiet", no_wrap=True),
             ]
         table.add_row(*cells)
     return table
@@ -71,7 +75,8 @@ def _table(labs: Sequence[Lab], progress: Progress, title_width: int) -> Table:
 
 def _legend() -> str:
     return "   ".join(
-        f"{STATUS_MARKS[key][0]} {key.replace('_', ' ')}" for key in ("new", "started", "passed", "given_up")
+        f"{STATUS_MARKS[key][0]} {translated(key.replace('_', ' '))}"
+        for key in ("new", "started", "passed", "given_up")
     )
 
 

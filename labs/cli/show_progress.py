@@ -11,6 +11,7 @@ from labs.cli.console import STATUS_MARKS, next_command, out
 from labs.grading.catalog import Lab
 from labs.learner.progress import LabProgress, Progress
 from labs.learner.status import LearnerStatus, learner_status, xp_for
+from labs.locale import message, translated
 
 BAR_WIDTH = 24
 
@@ -19,10 +20,11 @@ def show_progress(labs: Sequence[Lab], progress: Progress) -> None:
     """The level, one line per started lab, and the achievements."""
     now = learner_status(progress, labs)
     out.print()
-    out.print(f"  [strong]level {now.level}, {now.level_name}[/]  {_bar(now)}  [quiet]{_ahead(now)}[/]")
+    level = message("level {level}, {name}", level=now.level, name=translated(now.level_name))
+    out.print(f"  [strong]{level}[/]  {_bar(now)}  [quiet]{_ahead(now)}[/]")
     touched = [lab for lab in labs if lab.id in progress.labs]
     if not touched:
-        out.print("\n  [quiet]No lab started yet.[/]")
+        out.print(f"\n  [quiet]{translated('No lab started yet.')}[/]")
         next_command("lab list", "choose one")
         out.print()
         return
@@ -36,26 +38,28 @@ def show_progress(labs: Sequence[Lab], progress: Progress) -> None:
         ("time", "right"),
         ("XP", "right"),
     ):
-        table.add_column(heading, justify=justify, no_wrap=heading != "lab")  # type: ignore[arg-type]
+        table.add_column(translated(heading), justify=justify, no_wrap=heading != "lab")  # type: ignore[arg-type]
     for lab in touched:
         table.add_row(*_row(lab, progress.labs[lab.id]))
     out.print(table)
     if now.achievements:
         out.print()
         for achievement in now.achievements:
-            out.print(f"  [warn]◆[/] [strong]{achievement.name}[/]  [quiet]{achievement.how}[/]")
+            out.print(
+                f"  [warn]◆[/] [strong]{translated(achievement.name)}[/]  [quiet]{translated(achievement.how)}[/]"
+            )
     out.print()
 
 
 def duration(seconds: float) -> str:
     """Seconds in a suitable unit."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return message("{seconds} s", seconds=f"{seconds:.0f}")
     if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
+        return message("{minutes} min", minutes=f"{seconds / 60:.0f}")
     if seconds < 48 * 3600:
-        return f"{seconds / 3600:.0f} h"
-    return f"{seconds / 86_400:.0f} days"
+        return message("{hours} h", hours=f"{seconds / 3600:.0f}")
+    return message("{days} days", days=f"{seconds / 86_400:.0f}")
 
 
 def _row(lab: Lab, done: LabProgress) -> list[Text]:
@@ -64,7 +68,7 @@ def _row(lab: Lab, done: LabProgress) -> list[Text]:
     earned = xp_for(lab, done)
     return [
         Text(f" {sign} {lab.id}", style=style),
-        Text(lab.title, no_wrap=True, overflow="ellipsis"),  # one line per lab on a narrow terminal too
+        Text(translated(lab.title), no_wrap=True, overflow="ellipsis"),  # one line per lab on a narrow terminal too
         Text(str(done.grades)),
         Text(str(done.hints + done.diagnosed)),
         Text(took),
@@ -79,4 +83,6 @@ def _bar(now: LearnerStatus) -> str:
 
 
 def _ahead(now: LearnerStatus) -> str:
-    return f"{now.xp} XP" if now.next_level_at is None else f"{now.xp} of {now.next_level_at} XP"
+    if now.next_level_at is None:
+        return f"{now.xp} XP"
+    return message("{xp} of {next} XP", xp=now.xp, next=now.next_level_at)

@@ -24,6 +24,7 @@ from labs.grading.answers import ANSWERS
 from labs.grading.catalog import Lab, all_labs, find
 from labs.learner.watch import on_save, version
 from labs.learner.workspace import Workspace, resolve
+from labs.locale import message, translated
 
 if TYPE_CHECKING:
     from labs.grading.grades import CheckResult, Grade
@@ -165,8 +166,10 @@ class _Watch:
         return ahead[0]
 
     def _say_what_it_waits_for(self) -> None:
-        keys = " · ".join(f"{key} {what}" for key, what in KEYS.items()) if self._has_keys else "Ctrl-C ends"
-        print_hanging("  ", Text(f"waiting for you to save {' or '.join(self._names)} · {keys}", "quiet"))
+        keys = " · ".join(f"{key} {translated(what)}" for key, what in KEYS.items()) if self._has_keys else ""
+        names = message(" or ").join(self._names)
+        told = message("waiting for you to save {names}", names=names)
+        print_hanging("  ", Text(f"{told} · {keys or translated('Ctrl-C ends')}", "quiet"))
         out.print()
 
 

@@ -18,6 +18,7 @@ from labs.grading.errors import CheckError, MissingFileError, SubmissionFileErro
 from labs.grading.files import read_text
 from labs.grading.grades import CheckResult, Outcome
 from labs.grading.submission_text import clean, shorten
+from labs.locale import message, translated
 
 ANSWERS = "answers.toml"
 """The file's name, in the learner's folder of a lab and in the solution."""
@@ -41,10 +42,15 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def blank(lab: Lab) -> str:
-    """The text of the file that `lab start` copies: every question as a comment above an empty answer."""
-    lines = [f"# Lab {lab.id}: measure, then write each answer between the quotes. `lab grade {lab.id}` checks them."]
+    """The text of the file that `lab start` copies: every question as a comment above an empty answer.
+
+    It is in the current language.
+    """
+    first = "# Lab {id}: measure, then write each answer between the quotes. `lab grade {id}` checks them."
+    lines = [message(first, id=lab.id)]
     for one in lab.questions:
-        lines += ["", f"# {one.text}", f"# {_sentence(_format_of(one))}", f'{one.id} = ""']
+        form = translated(_sentence(_format_of(one)))
+        lines += ["", f"# {translated(one.text)}", f"# {form}", f'{one.id} = ""']
     return "\n".join(lines) + "\n"
 
 
@@ -107,7 +113,7 @@ def reason(results: tuple[CheckResult, ...]) -> str | None:
 
 def _judged(question: Question, correct: Answer, written: Value, unknown: str) -> CheckResult:
     if isinstance(written, str) and not _bare(written):
-        how = f'Not answered yet. {question.measure} Then write `{question.id} = "…"` into {ANSWERS}.{unknown}'
+        how = f'Not answered yet. {question.measure} Then write `{question.id} = "…"` into answers.toml.{unknown}'
         return _result(question, "failed", how)
     why = refusal(question, correct, written)
     return _result(question, "passed" if why is None else "failed", why or "", written)

@@ -41,7 +41,7 @@ def compare(measured: Any, expected: Any, message: str) -> Comparison:
         holds = clause[2] == "True"
         return Comparison(f"{_answer(holds)} ({_uncapitalised(clause[1])})", _answer(not holds))
     subject = _SUBJECT.match(message)
-    about = f" ({_uncapitalised(subject[1])})" if subject is not None else ""
+    about = f" ({_uncapitalised(_bare(subject[1]))})" if subject is not None else ""
     names = _names(measured, expected) or _entries(measured, expected)
     if names is not None and about:
         return Comparison(f"{names[0]}{about}", names[1])
@@ -62,9 +62,14 @@ def sentence(words: str) -> str:
     for form, rewrite in _FORMS:
         found = form.fullmatch(words)
         if found is not None:
-            words = rewrite(*found.groups())
+            words = rewrite(_bare(found[1]), *found.groups()[1:])
             break
     return f"{words[:1].upper()}{words[1:]}" if words.startswith(_BEGINNINGS) else words
+
+
+def _bare(what: str) -> str:
+    """What was measured; a clause comes with the words that refer to it."""
+    return what.removesuffix(": this")
 
 
 def _at(what: str, value: str, place: str, other: str) -> str:

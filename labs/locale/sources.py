@@ -1,0 +1,125 @@
+"""Every English text that `lab` prints, with the file that it is in."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from labs.locale.forms import forms
+from labs.locale.python_strings import Found, called, raised, strings_in
+
+LABS = Path(__file__).parents[1]
+Text = tuple[str, bool, str]
+"""A text, whether it is a template, and where it is."""
+
+_GRADER = ("answers", "catalog", "expectations", "extras", "feedback", "files", "grader", "plugin", "queries")
+_SANDBOX = ("diagnosis", "fork_server", "launch", "protections", "session", "transport", "values")
+_LEARNER = ("diff", "doctor", "export", "graded_attempt", "hints", "progress", "status", "workspace")
+_CLASSROOM = ("entries", "grade_class", "key", "one_learner", "session", "submissions", "write_templates")
+_SHARED = ("demonstrated_actions", "invariants", "reference_training", "stock_policy")
+_COMPOSED = re.compile(r"^\{?\w*\}? ?(is|has|lacks) \{|^(is|has) |: this \{|^\{said\}|^ |\{(verb|noun)\}")
+"""Parts of sentences that `forms.py` holds whole."""
+_COMMAND = re.compile(
+    r"lab (list|run|grade|hint|diagnose|open) \S+$|lab hint|lab diagnose|(python|debugkit|import|def|from) |^<\?xml"
+    r"|test_\w+/|\{\w+\}/|# @package|defaults: \[|\{modes\}|[\w ]+, raising$"
+)
+
+
+def all_texts() -> Iterator[Text]:
+    """Each text as often as it occurs."""
+    yield from _of_the_forms()
+    yield from _of_the_commands()
+    folders = (("grading", _GRADER), ("grading/sandbox", _SANDBOX), ("learner", _LEARNER), ("classroom", _CLASSROOM))
+    for folder, names in folders:
+        for name in names:
+            yield from _of_python(LABS / folder / f"{name}.py", strings_in)
+    for path in sorted((LABS / "cli").glob("*.py")):
+        yield from _of_python(path, _printed)
+    for lab in sorted(LABS.glob("lab[0-9][0-9]_*")):
+        yield from _of_a_lab(lab)
+    for name in _SHARED:
+        yield from _of_python(LABS / f"{name}.py", _checked)
+
+
+def _of_the_forms() -> Iterator[Text]:
+    for text in forms():
+        yield text, bool(re.search(r"\{\w+\}", text)), "labs/locale/forms.py"
+
+
+def _of_the_commands() -> Iterator[Text]:
+    """The help of each command and of its options."""
+    from typer.main import get_command
+
+    from labs.cli.app import app
+    from labs.cli.in_language import with_subcommands
+
+    for command, options in with_subcommands(get_command(app)):
+        for holder in (command, *options):
+            if getattr(holder, "help", None):
+                yield holder.help, False, f"lab {command.name}"
+
+
+def _of_a_lab(lab: Path) -> Iterator[Text]:
+    facts = tomllib.loads((lab / "lab.toml").read_text(encoding="utf-8"))
+    where = _place(lab / "lab.toml")
+    yield facts["title"], False, where
+    yield facts["symptom"], False, where
+    for question in facts.get("questions", ()):
+        for key in ("text", "measure", "hint", "unit"):  # a choice is typed as it is
+            if question.get(key):
+                yield question[key], False, where
+    yield from _of_the_solution(LABS.parent / "solutions" / lab.name)
+    pieces = re.split(r"^## \d+\s*(.*)$", (lab / "hints.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for title, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        yield title.strip(), False, _place(lab / "hints.md")
+        yield text.strip(), False, _place(lab / "hints.md")
+    yield from _of_python(lab / "checks.py", _checked)
+
+
+def _of_the_solution(folder: Path) -> Iterator[Text]:
+    yield (folder / "why.md").read_text(encoding="utf-8").strip(), False, _place(folder / "why.md")
+    if (folder / "answers.toml").is_file():
+        for answer in tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8")).values():
+            for sentence in answer.get("wrong", {}).values():
+                yield sentence, False, _place(folder / "answers.toml")
+
+
+def _of_python(path: Path, look: object) -> Iterator[Text]:
+    assert callable(look)
+    for found in look(path.read_text(encoding="utf-8")):
+        if not _COMPOSED.search(found.text) and not _COMMAND.match(found.text):
+            yield found.text, found.is_template, _place(path)
+
+
+def _printed(source: str) -> Iterator[Found]:
+    """What a module of the command line prints."""
+    yield from called(source, {"translated", "message", "paragraph", "notice"})
+    yield from called(source, {"next_command"}, 1)
+    yield from called(source, {"failure", "print_error"})
+    yield from raised(source)
+    if "_of_the_disk" in source or "OLDEST_PYTHON" in source:
+        yield from (found for found in strings_in(source) if found.text.endswith((".", "`", "}")))
+
+
+def _checked(source: str) -> Iterator[Found]:
+    """What a lab's checks say; of the commands to measure with, nothing."""
+    commands = {
+        keyword.value.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.keyword) and node.arg == "instrument"
+        for keyword in [node]
+    }
+    for found in strings_in(source):
+        if found.line not in commands:
+            yield found
+    yield from called(source, {"expect"}, 1)
+    for found in called(source, {"equals"}):
+        if found.text.isalpha():
+            yield found
+
+
+def _place(path: Path) -> str:
+    return path.relative_to(LABS.parent).as_posix()

@@ -1,0 +1,39 @@
+"""Whatever a lab measures, a refusal about it is in Korean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import labs
+from labs.grading.comparison import compare
+from labs.locale import placeholders_of, translated
+from labs.locale.python_strings import called
+
+ROOT = Path(labs.__file__).parent
+FILES = [*sorted(ROOT.glob("lab[0-9][0-9]_*/checks.py")), ROOT / "invariants.py", ROOT / "stock_policy.py"]
+ENGLISH_WORDS = re.compile(r"\b(the|is|are|of|and|with|that|not|what|this|was|has|no|which|how|whether)\b", re.I)
+TENSOR = {"shape": [3], "dtype": "float32", "first_values": [1.0]}
+FAULTS: list[tuple[Any, Any, str]] = [
+    (3.5, 2.5, "is 3.5, not 2.5 (off by 1)"),
+    (False, True, "is False, not true"),
+    (TENSOR, TENSOR, "differs in 2 of 3 values by up to 0.3; first at [1]: 1, not 2"),
+    (0.1, "≥ 0.8", "is 0.1; expected ≥ 0.8"),
+    ([1, 2, 3, 4, 5, 6], "< 3", "has 2 of 6 values that are not < 3; the first, at [1], is 9"),
+    ([3], [4], "has shape [3], not [4]"),
+]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_what_is_measured(path: Path) -> None:
+    for found in called(path.read_text(encoding="utf-8"), {"expect"}, 1):
+        what = found.text.format(**dict.fromkeys(placeholders_of(found.text), "7")) if found.is_template else found.text
+        subject = f"{what[:-1]}: this" if what.endswith((",", ":")) else what
+        for measured, expected, fault in FAULTS:
+            texts = compare(measured, expected, f"{subject} {fault}.")
+            for text in (texts.measured, texts.expected or "", texts.details):
+                korean = re.sub(r"`[^`]*`", "", translated(text, "ko"))
+                assert not ENGLISH_WORDS.search(korean), (text, korean)
