@@ -120,5 +120,12 @@ if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept misspel
         return value
 
 
+def load_ipython_extension(shell: object) -> None:
+    """Add `%%watch` to a notebook; `%load_ext debugkit` calls this with IPython's shell."""
+    from debugkit.integrations.notebook import load
+
+    load(shell)
+
+
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]

@@ -16,7 +16,7 @@ import msgspec
 import debugkit
 from labs.authoring.canonical import canonical_form
 from labs.authoring.edits import EditError
-from labs.authoring.imports import PACKAGE, imported_names, shared_module
+from labs.authoring.imports import PACKAGE, imported_names, with_shared_modules
 from labs.authoring.variants import read_variant, variant_paths
 from labs.grading.catalog import Lab
 
@@ -97,18 +97,8 @@ def _form_of_variant(lab: Lab, path: Path) -> str:
 
 def _with_imports(lab: Lab) -> list[Path]:
     """The lab's checks, probe and starter, and the modules shared by labs that they import."""
-    waiting = [lab.folder / name for name in ("checks.py", "probe.py", *lab.editable) if name.endswith(".py")]
-    found: list[Path] = []
-    while waiting:
-        path = waiting.pop()
-        if path in found or not path.is_file():
-            continue
-        found.append(path)
-        for name in imported_names(path):
-            shared = shared_module(name, _PACKAGE)
-            if shared is not None:
-                waiting.append(shared)
-    return sorted(found)
+    names = ("checks.py", "probe.py", *lab.editable)
+    return with_shared_modules([lab.folder / name for name in names if name.endswith(".py")], _PACKAGE)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import labs
@@ -32,6 +32,20 @@ def shared_module(name: str, package: Path | None = None) -> Path | None:
     parts = name.split(".")
     path = (package or PACKAGE).joinpath(*parts[1:2]).with_suffix(".py")
     return path if parts[0] == "labs" and len(parts) > 1 and path.is_file() else None
+
+
+def with_shared_modules(paths: Iterable[Path], package: Path | None = None) -> list[Path]:
+    """The files that exist, and the modules shared by labs that they import, directly or through another, in order."""
+    waiting = list(paths)
+    found: list[Path] = []
+    while waiting:
+        path = waiting.pop()
+        if path in found or not path.is_file():
+            continue
+        found.append(path)
+        shared = (shared_module(name, package) for name in imported_names(path))
+        waiting += [module for module in shared if module is not None]
+    return sorted(found)
 
 
 def forbidden_imports(path: Path) -> list[str]:

@@ -30,6 +30,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045
         )
         return 2
     try:
+        if any(one == "--pack" or one.startswith("--pack=") for one in given):
+            from labs.cli.pack_option import use_pack
+
+            given, problem = use_pack(given)  # before the catalog is imported
+            if problem:
+                print_error(problem, given)
+                return 2
         from labs.cli.run_command import run_command
     except ModuleNotFoundError as error:
         sentence = missing_package(error)

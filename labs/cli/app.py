@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from labs.cli import attempt_commands, demo_command, grade_command, observe_commands, overview_commands, watch_command
+from labs.cli import (
+    attempt_commands,
+    demo_command,
+    export_command,
+    grade_command,
+    observe_commands,
+    overview_commands,
+    upgrade_command,
+    watch_command,
+)
 from labs.cli.class_commands import classroom
 from labs.cli.dev_commands import dev
 from labs.cli.in_language import OPTION
@@ -46,8 +56,14 @@ def _root(
             show_default=False,
         ),
     ] = None,
+    pack: Annotated[
+        # `labs.cli.main` takes it out of the arguments, because the catalog is imported before they are parsed.
+        str | None,
+        typer.Option("--pack", metavar="DIR|URL@COMMIT", help="Take the labs from a pack.", show_default=False),
+    ] = None,
 ) -> None:
     """The options of `lab` itself."""
+    del version, lang, pack
 
 
 for _name, _command in {
@@ -66,8 +82,12 @@ for _name, _command in {
     "demo": demo_command.demo,
     "doctor": overview_commands.doctor,
     "init": overview_commands.init,
+    "export": export_command.export,
+    "upgrade": upgrade_command.upgrade,
 }.items():
     app.command(_name)(_command)
 
-app.add_typer(classroom)
-app.add_typer(dev)
+# A course pack has neither.
+for _group, _package in ((classroom, "labs.classroom"), (dev, "labs.authoring.verify")):
+    if find_spec(_package) is not None:
+        app.add_typer(_group)

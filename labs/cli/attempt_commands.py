@@ -17,10 +17,13 @@ from labs.cli.overview_commands import read_progress
 from labs.cli.show_diff import show_diff
 from labs.grading.answers import ANSWERS, correct_answers
 from labs.grading.catalog import Lab, find
+from labs.grading.submission_text import clean
 from labs.learner import progress
+from labs.learner.checks_hash import checks_hash
 from labs.learner.diff import diff_from_starter, diff_of_answers
 from labs.learner.hints import HINTS, hints
-from labs.learner.lesson import lesson_address
+from labs.learner.lesson import lesson_place
+from labs.learner.pack import has_solutions, require_solutions
 from labs.learner.workspace import Workspace, resolve
 from labs.locale import message, translated
 
@@ -41,7 +44,9 @@ def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
         _labelled("edit", path_markup(here.attempt(lab) / name))
     if lab.questions:
         _labelled("answer", path_markup(here.attempt(lab) / ANSWERS))
-    _labelled("lesson", lesson_address(lab))
+    lesson = lesson_place(lab)
+    if lesson is not None:
+        _labelled("lesson", escape(clean(lesson)))
     out.print()
     next_command(f"lab run {lab.id}", "see the symptom")
     next_command(f"lab grade {lab.id}", "when you think it is fixed")
@@ -80,7 +85,7 @@ def hint(
     out.print()
     if wanted < HINTS:
         next_command(f"lab hint {lab.id}", "if this is not enough")
-    else:
+    elif has_solutions():
         next_command(f"lab solution {lab.id} --give-up", "the last resort")
     out.print()
 
@@ -124,6 +129,7 @@ def solution(
     from rich.padding import Padding
 
     lab, here = find(number), resolve(workspace)
+    require_solutions("solutions")
     status = read_progress(here).status(lab.id)
     if status not in ("passed", "given_up"):
         if not give_up:
@@ -156,7 +162,7 @@ def start_attempt(workspace: Workspace, lab: Lab) -> bool:
     """Start a lab and record the time; True if files were copied."""
     read_progress(workspace)  # if the start cannot be recorded, nothing is copied
     copied = workspace.start(lab)
-    record(workspace, progress.started(lab.id, datetime.now(UTC)))
+    record(workspace, progress.started(lab.id, datetime.now(UTC), checks_hash(lab)))
     return copied
 
 

@@ -20,7 +20,9 @@ from labs.locale import message, translated
 if TYPE_CHECKING:
     from labs.classroom.results import Result
 
-classroom = typer.Typer(name="class", help="For instructors: grade, check, autograde, template.", no_args_is_help=True)
+classroom = typer.Typer(
+    name="class", help="For instructors: grade, check, autograde, template, bundle.", no_args_is_help=True
+)
 
 KeyOption = Annotated[
     Path | None,
@@ -137,6 +139,27 @@ def _lab(number: str) -> str:
 
 def _show_written(path: Path) -> None:
     out.print(f"  [quiet]{translated('written')}[/] {path_markup(path)}", soft_wrap=True)
+
+
+@classroom.command()
+def bundle(
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="A folder, or an archive: .zip or .tar.gz.")],
+    labs: Annotated[
+        str | None, typer.Option("--labs", metavar="NN,…", help="The labs, such as 03,41. Default: all.")
+    ] = None,
+    hints: Annotated[int, typer.Option(min=1, max=3, help="How many of the three hints it has.")] = 2,
+    name: Annotated[str, typer.Option(metavar="NAME", help="The pack's name.")] = "course",
+    version: Annotated[str, typer.Option("--pack-version", metavar="V", help="The pack's version.")] = "1",
+) -> None:
+    """Write a course pack: some labs with all that grades them, without their solutions."""
+    from labs.classroom.bundle import write_bundle
+    from labs.learner.pack import Pack, checked
+
+    numbers = [one for one in (labs or "").replace(",", " ").split() if one]
+    chosen = list(dict.fromkeys(find(number) for number in numbers)) or list(all_labs())
+    files = write_bundle(to, chosen, pack=checked(Pack(name, version, solutions=False)), hints=hints)
+    size = f"{len(chosen)} {'lab' if len(chosen) == 1 else 'labs'}, {len(files)} files"
+    out.print(f"  [quiet]{translated('written')}[/] {path_markup(to)}  [quiet]{size}[/]", soft_wrap=True)
 
 
 def _show(result: Result) -> None:

@@ -5,6 +5,9 @@ A colour has one meaning. rich respects NO_COLOR, pipes and narrow terminals, so
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -77,4 +80,13 @@ def notice(text: str) -> None:
 def next_command(command: str, why: str) -> None:
     """The last line of most commands: what to type next."""
     head = f"  [quiet]{translated('next')}[/]"
-    out.print(f"{head}  [command]{escape(command)}[/]  [quiet]{escape(translated(why))}[/]", soft_wrap=True)
+    told = escape(with_pack(command))
+    out.print(f"{head}  [command]{told}[/]  [quiet]{escape(translated(why))}[/]", soft_wrap=True)
+
+
+def with_pack(text: str) -> str:
+    """A command, or a sentence with commands in backticks, with the `--pack` that this one was run with."""
+    pack = os.environ.get("LAB_PACK")
+    return (
+        re.sub(r"(^|`)lab ", lambda found: f"{found[1]}lab --pack {shlex.quote(clean(pack))} ", text) if pack else text
+    )

@@ -11,6 +11,7 @@ from labs.cli.show_findings import show_findings
 from labs.cli.show_grade import show_check, show_verdict
 from labs.cli.show_output import SubmissionOutput
 from labs.grading.catalog import Lab, find
+from labs.learner.pack import require_solutions
 from labs.locale import message, translated
 
 HEADINGS = {
@@ -26,6 +27,7 @@ def demo() -> None:
     """Show one lab from the symptom to a passing grade. Exit code 0 if every stage gives the expected result."""
     from labs.learner.demo import DEMO_LAB, Stage, play
 
+    require_solutions("solutions")
     lab = find(DEMO_LAB)
     out.print(f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]")
     paragraph(lab.symptom, "quiet")

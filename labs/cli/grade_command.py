@@ -107,7 +107,7 @@ def _one_by_one(labs: list[Lab], here: Workspace, seed: int | None, all_checks: 
             if message:
                 notice(message)
             if not quiet:
-                show_grade(done, lab)
+                show_grade(done, lab, here.attempt(lab))
     return grades
 
 

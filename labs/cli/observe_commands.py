@@ -16,6 +16,8 @@ from labs.cli.options import JsonOption, LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
 from labs.grading.catalog import Lab, find
 from labs.learner import progress
+from labs.learner.lesson import lesson_place
+from labs.learner.pack import has_solutions, require_solutions
 from labs.learner.workspace import Workspace, resolve
 from labs.locale import message, translated
 
@@ -24,8 +26,10 @@ def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Reproduce the symptom with your copy of a lab."""
     lab = find(number)
     worked = show_symptom(lab, resolve(workspace).started_attempt(lab))
-    next_command(f"lab open {lab.id}", "read how to measure it")
-    next_command(f"lab diagnose {lab.id}", "have debugkit look, which counts like a hint")
+    if lesson_place(lab) is not None:
+        next_command(f"lab open {lab.id}", "read how to measure it")
+    if has_solutions():
+        next_command(f"lab diagnose {lab.id}", "have debugkit look, which counts like a hint")
     raise typer.Exit(int(not worked))
 
 
@@ -53,6 +57,7 @@ def diagnose(number: LabNumber, workspace: WorkspaceOption = None, as_json: Json
     from labs.grading import diagnose as examine
 
     lab = find(number)
+    require_solutions("diagnosis")
     attempt = resolve(workspace).started_attempt(lab)
     with one_document(as_json) as emit:
         with err.status(f"[quiet]{message('debugkit examines lab {id} …', id=lab.id)}[/]", spinner_style="quiet"):

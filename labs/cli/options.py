@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+
+def _of_file(given: str) -> str:
+    """The number of the lab whose folder holds the given file, if it is a path; otherwise what was given."""
+    if "/" not in given:
+        return given
+    folders = (re.fullmatch(r"lab(\d\d)_\w+", part) for part in reversed(Path(given).absolute().parts))
+    return next((found[1] for found in folders if found), given)
+
+
+def _of_files(given: list[str] | None) -> list[str] | None:
+    return None if given is None else [_of_file(one) for one in given]
+
+
 LabNumber = Annotated[
-    str, typer.Argument(metavar="NN", help="The lab, as 03, 3 or gripper_never_closes.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NN",
+        help="The lab, as 03, 3, gripper_never_closes, or the path of its file.",
+        show_default=False,
+        callback=_of_file,
+    ),
 ]
 LabNumbers = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NN]...", help="The labs, as 03, 3 or gripper_never_closes.", show_default=False),
+    typer.Argument(
+        metavar="[NN]...",
+        help="The labs, as 03, 3, gripper_never_closes, or the path of a file.",
+        show_default=False,
+        callback=_of_files,
+    ),
 ]
 WorkspaceOption = Annotated[
     Path | None,

@@ -61,17 +61,23 @@ def progress(
 
 
 def open_lesson(number: LabNumber) -> None:
-    """Open a lab's lesson in the browser and print its address."""
+    """Open a lab's lesson in the browser and print where it is."""
     import webbrowser
 
-    from labs.learner.lesson import lesson_address, lesson_file
+    from labs.learner.lesson import lesson_address, lesson_file, lesson_place
 
     lab = find(number)
-    out.print(f"  {lesson_address(lab)}", soft_wrap=True)
+    place = lesson_place(lab)
+    if place is None:
+        raise RefusedError(f"Lab {lab.id} has no lesson in this pack.")
+    on_the_site = place == lesson_address(lab)
+    if on_the_site:
+        out.print(f"  {place}", soft_wrap=True)
     if lesson_file(lab).is_file():
-        out.print(f"  [quiet]{path_markup(lesson_file(lab))}[/]", soft_wrap=True)
+        style = "quiet" if on_the_site else "none"
+        out.print(f"  [{style}]{path_markup(lesson_file(lab))}[/]", soft_wrap=True)
     if sys.stdout.isatty():
-        webbrowser.open(lesson_address(lab))
+        webbrowser.open(place if on_the_site else lesson_file(lab).resolve().as_uri())
 
 
 def doctor(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:

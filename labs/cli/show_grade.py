@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging
+from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging, with_pack
 from labs.grading.catalog import Lab
+from labs.learner.pack import has_solutions
 from labs.locale import message, translated
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ ROLE_STYLES = {
     "expected": "good",
     "note": "quiet",
     "command": "command",
+    "place": "",
 }
 NARROW = 60
 """Below this width each label has its own line."""
@@ -58,8 +61,11 @@ def show_check(check: CheckResult) -> None:
     print_hanging(prefix, Text.assemble(translated(check.title), "  ", (translated(aside), "quiet")))
 
 
-def show_grade(grade: Grade, lab: Lab) -> None:
-    """The verdict, and for a refusal the steps from the symptom to the next measurement."""
+def show_grade(grade: Grade, lab: Lab, folder: Path | None = None) -> None:
+    """The verdict, and for a refusal the steps from the symptom to the next measurement.
+
+    `folder`: where the learner's files are, to name the line that a refusal is about.
+    """
     from labs.grading.feedback import feedback_steps
 
     facts = " · ".join([*_count(grade), message("{seconds} s", seconds=f"{grade.seconds:.1f}")])
@@ -70,9 +76,10 @@ def show_grade(grade: Grade, lab: Lab) -> None:
     head = Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), " ")
     print_hanging(head, Text.assemble(verdict, "  ", (facts, "quiet")))
     out.print()
-    _show_steps(feedback_steps(grade, lab))
+    _show_steps([*feedback_steps(grade, lab, diagnosis=has_solutions()), *_place(grade, lab, folder)])
     if grade.verdict == "passed":
-        next_command(f"lab solution {lab.id}", "compare with the shipped solution")
+        if has_solutions():
+            next_command(f"lab solution {lab.id}", "compare with the shipped solution")
         next_command("lab list", "choose another")
         out.print()
 
@@ -94,6 +101,15 @@ def show_total(grades: Sequence[Grade]) -> None:
     out.print(
         Text.assemble("\n  ", (message("{passed} of {labs} labs passed", passed=passed, labs=len(grades)), style), "\n")
     )
+
+
+def _place(grade: Grade, lab: Lab, folder: Path | None) -> list[FeedbackStep]:
+    """The line of the learner's file, last: next to the prompt, where an editor's terminal makes it a link."""
+    from labs.grading.feedback import FeedbackStep
+    from labs.learner.place import place_of
+
+    place = place_of(grade, lab, folder) if folder is not None and grade.verdict == "failed" else None
+    return [] if place is None else [FeedbackStep("Place", str(place), "place")]
 
 
 def _count(grade: Grade) -> list[str]:
@@ -141,9 +157,10 @@ def _show_steps(steps: Sequence[FeedbackStep]) -> None:
         if narrow:
             out.print(Text(f"  {label}", style="quiet"))
             head = indent
-        text = step.text if step.role == "command" else translated(step.text)
-        body = Text(text, style=ROLE_STYLES[step.role])
-        if step.role == "command":  # never wrapped by us: a copied command must stay one line
+        text = step.text if step.role in ("command", "place") else translated(step.text)
+        told = with_pack(text) if step.role in ("command", "note") else text
+        body = Text(told, style=ROLE_STYLES[step.role])
+        if step.role in ("command", "place"):  # never wrapped by us: it is copied, or read by an editor
             out.print(Text.assemble(head, body), soft_wrap=True)
         else:
             print_hanging(head, body)

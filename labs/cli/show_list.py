@@ -12,6 +12,7 @@ from rich.text import Text
 
 from labs.cli.console import STATUS_MARKS, next_command, out
 from labs.grading.catalog import Lab
+from labs.learner.pack import current_pack
 from labs.learner.progress import Progress
 from labs.learner.status import learner_status
 from labs.locale import message, translated
@@ -35,9 +36,11 @@ def show_list(labs: Sequence[Lab], progress: Progress) -> None:
     """One line per lab, by chapter, and what to do next."""
     status = learner_status(progress, labs)
     passed = sum(progress.status(lab.id) == "passed" for lab in labs)
+    pack = current_pack()
+    heading = f"{pack.name} {pack.version}" if pack is not None else "VLA Debugging Lab"
     counted = message("{passed} of {labs} passed", passed=passed, labs=len(labs))
     out.print()
-    out.print(f"  [strong]VLA Debugging Lab[/]  [quiet]{counted}[/]")
+    out.print(f"  [strong]{heading}[/]  [quiet]{counted}[/]")
     level = message("level {level}, {name}", level=status.level, name=translated(status.level_name))
     out.print(f"  [quiet]{level} · {status.xp} XP[/]")
     title_width = max((cell_len(translated(lab.title)) for lab in labs), default=0)

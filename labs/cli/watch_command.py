@@ -107,7 +107,7 @@ class _Watch:
         message = record_grade(self._here, self._lab, done)
         if message:
             notice(message)
-        show_grade(done, self._lab)
+        show_grade(done, self._lab, self._folder)
         return done
 
     def _while_current(

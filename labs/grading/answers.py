@@ -6,7 +6,9 @@ wrote and says what to measure; it never contains the correct answer. Nothing he
 
 from __future__ import annotations
 
+import base64
 import tomllib
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +24,8 @@ from labs.locale import message, translated
 
 ANSWERS = "answers.toml"
 """The file's name, in the learner's folder of a lab and in the solution."""
+PACKED = "answers.packed"
+"""The correct answers in the lab's folder of a course pack, which has no solutions."""
 LARGEST = 16 * 1024
 """Characters of the learner's file; an answer is one line."""
 _LONGEST_SHOWN = 80
@@ -76,9 +80,10 @@ def not_run(lab: Lab, why: str) -> tuple[CheckResult, ...]:
 
 def correct_answers(lab: Lab) -> dict[str, Answer]:
     """The correct answer to each question, by its id. Raises CheckError."""
-    path = lab.solution / ANSWERS
+    path, beside = lab.solution / ANSWERS, lab.folder / PACKED
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=dict[str, Answer])
+        content = unpacked(beside.read_bytes()) if beside.is_file() else path.read_bytes()
+        found = msgspec.toml.decode(content, type=dict[str, Answer])
     except FileNotFoundError:
         raise CheckError(f"{path} is missing: it has the correct answers to the questions in lab.toml.") from None
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -88,6 +93,16 @@ def correct_answers(lab: Lab) -> dict[str, Answer]:
         there = ", ".join(sorted(found)) or "none"
         raise CheckError(f"{path} has answers to {there}; the questions in lab.toml are {', '.join(asked)}.")
     return found
+
+
+def packed(content: bytes) -> bytes:
+    """Compress a file so that reading or searching a folder does not show it. It is no secret."""
+    return base64.b85encode(zlib.compress(content, 9))
+
+
+def unpacked(content: bytes) -> bytes:
+    """The inverse of `packed`. Raises ValueError, zlib.error."""
+    return zlib.decompress(base64.b85decode(content.strip()))
 
 
 def refusal(question: Question, correct: Answer, written: Value) -> str | None:

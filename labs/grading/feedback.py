@@ -12,20 +12,20 @@ from labs.grading.catalog import Lab
 from labs.grading.comparison import compare
 from labs.grading.grades import CheckResult, Grade
 
-Role = Literal["text", "requirement", "problem", "expected", "note", "command"]
+Role = Literal["text", "requirement", "problem", "expected", "note", "command", "place"]
 
 
 @dataclass(frozen=True)
 class FeedbackStep:
-    """One labelled step. `role` says what the text is; a `command` is printed on one line, to be copied."""
+    """One labelled step. `role` says what the text is; a `command` or `place` is printed on one line."""
 
     label: str
     text: str
     role: Role = "text"
 
 
-def feedback_steps(grade: Grade, lab: Lab) -> tuple[FeedbackStep, ...]:
-    """The steps in order; none for a pass."""
+def feedback_steps(grade: Grade, lab: Lab, *, diagnosis: bool = True) -> tuple[FeedbackStep, ...]:
+    """The steps in order; none for a pass. Without `diagnosis`, no step suggests `lab diagnose`."""
     if grade.verdict == "passed":
         return ()
     if grade.verdict == "error":
@@ -55,7 +55,7 @@ def feedback_steps(grade: Grade, lab: Lab) -> tuple[FeedbackStep, ...]:
     repeat = f"{grade.seed}: `lab grade {lab.id} --seed {grade.seed}` repeats this grade exactly"
     steps += [FeedbackStep("Seed", repeat, "note")]
     if failed is not None:
-        steps += _instrument(failed, lab)
+        steps += [step for step in _instrument(failed, lab) if diagnosis or not step.text.startswith("lab diagnose")]
     return (*steps, *answers, stuck)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from labs.grading.catalog import Lab
+from labs.learner.pack import is_foreign
 
 FORMER_NAMES: dict[str, tuple[str, ...]] = {
     "01": ("lab01_projector_width",),
@@ -45,4 +46,4 @@ FORMER_NAMES: dict[str, tuple[str, ...]] = {
 
 def names_of(lab: Lab) -> tuple[str, ...]:
     """The name of the lab's folder, and those of older releases."""
-    return (lab.name, *FORMER_NAMES.get(lab.id, ()))
+    return (lab.name, *(() if is_foreign() else FORMER_NAMES.get(lab.id, ())))

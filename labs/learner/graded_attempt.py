@@ -10,6 +10,7 @@ from labs.grading.catalog import Lab
 from labs.grading.grader import grade
 from labs.grading.grades import CheckResult, Grade
 from labs.learner import progress
+from labs.learner.checks_hash import checks_hash
 from labs.learner.workspace import Workspace, WorkspaceError
 
 
@@ -35,9 +36,13 @@ def record_grade(workspace: Workspace, lab: Lab, done: Grade) -> str | None:
     """Record a grade, unless the grader failed; a notice about the progress file, if there is one."""
     if done.verdict == "error":
         return None
-    change = progress.graded(lab.id, done.verdict == "passed", datetime.now(UTC), done.recognised_wrong_fix)
+    passed, now = done.verdict == "passed", datetime.now(UTC)
     try:
-        return progress.record(workspace, change).notice
+        change = progress.graded(lab.id, passed, now, done.recognised_wrong_fix, checks_hash(lab) if passed else "")
+        notice = progress.record(workspace, change).notice
+        if passed:
+            workspace.keep_passed(lab)
+        return notice
     except (progress.ProgressError, WorkspaceError) as error:
         why = str(error)
     except OSError as error:

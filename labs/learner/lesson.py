@@ -1,4 +1,4 @@
-"""Where a lab's lesson is: on the site, and in a clone on the disk."""
+"""Where a lab's lesson is: on the site, in a clone on the disk, and in a course pack."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 
 from labs.grading import catalog
 from labs.grading.catalog import Lab
+from labs.learner.pack import current_pack
 
 SITE = "https://vla-debug-lab.github.io/vla-debug-lab"
+LESSON = "lesson.md"
+"""The lesson in a lab's own folder; a course pack has it there."""
 
 
 def lesson_address(lab: Lab) -> str:
@@ -16,5 +19,13 @@ def lesson_address(lab: Lab) -> str:
 
 
 def lesson_file(lab: Lab) -> Path:
-    """The lesson's source. It exists in a clone, not in an installed wheel."""
-    return catalog.LABS_ROOT.parent / "docs" / f"{lab.lesson}.md"
+    """The lesson's source. It exists in a clone, in a pack with lessons, and not in an installed wheel."""
+    own = lab.folder / LESSON
+    return own if own.is_file() else catalog.LABS_ROOT.parent / "docs" / f"{lab.lesson}.md"
+
+
+def lesson_place(lab: Lab) -> str | None:
+    """Where a learner reads the lesson: the page, or for a lab of a pack its file; None if there is neither."""
+    if current_pack() is None:
+        return lesson_address(lab)
+    return str(lesson_file(lab)) if lesson_file(lab).is_file() else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from labs.learner.atomic_file import write_atomically
-from labs.learner.workspace import Workspace, make_workspace
+from labs.learner.workspace import Workspace
 
 SCHEMA = 1
 Status = Literal["new", "started", "passed", "given_up"]
@@ -41,12 +41,18 @@ class LabProgress(msgspec.Struct, frozen=True):
     wrong_fixes: tuple[str, ...] = ()
     diagnosed: bool = False
     """Whether `lab diagnose` showed a finding, which counts like a hint."""
+    graded_by: str = ""
+    """The hash of the checks that the lab was started with, or that the last pass was graded by; see `upgrade`."""
+    outdated_at: datetime | None = None
+    """When `lab upgrade` found that the submission that passed does not pass the current checks; None after a pass."""
 
     @property
     def status(self) -> Status:
         """`given_up` is permanent: a pass after reading the solution does not count."""
         if self.gave_up_at is not None and (self.passed_at is None or self.gave_up_at < self.passed_at):
             return "given_up"
+        if self.outdated_at is not None:
+            return "started"
         return "passed" if self.passed_at is not None else "started"
 
     @property
@@ -62,6 +68,8 @@ class Progress(msgspec.Struct, frozen=True):
 
     schema: int = SCHEMA
     labs: dict[str, LabProgress] = {}
+    known: tuple[str, ...] = ()
+    """The ids of the labs that there were at the last `lab upgrade`; none before the first."""
 
     def status(self, lab_id: str) -> Status:
         """The status of one lab."""
@@ -79,13 +87,14 @@ class Loaded:
 Change = Callable[[Progress], Progress]
 
 
-def started(lab_id: str, now: datetime) -> Change:
-    """A lab was started; starting again changes nothing."""
-    return lambda progress: _with(progress, lab_id, progress.labs.get(lab_id) or LabProgress(started_at=now))
+def started(lab_id: str, now: datetime, digest: str = "") -> Change:
+    """A lab was started, with checks of this hash; starting again changes nothing."""
+    fresh = LabProgress(started_at=now, graded_by=digest)
+    return lambda progress: _with(progress, lab_id, progress.labs.get(lab_id) or fresh)
 
 
-def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = None) -> Change:
-    """A grade ended with a verdict on the submission (an error of the grader's own is not recorded)."""
+def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = None, digest: str = "") -> Change:
+    """A grade by checks of this hash ended with a verdict (an error of the grader's own is not recorded)."""
 
     def change(progress: Progress) -> Progress:
         was = progress.labs.get(lab_id) or LabProgress(started_at=now)
@@ -96,6 +105,8 @@ def graded(lab_id: str, passed: bool, now: datetime, wrong_fix: str | None = Non
             became = msgspec.structs.replace(
                 became, passed_at=now, grades_to_pass=became.grades, hints_to_pass=was.hints + was.diagnosed
             )
+        if passed:
+            became = msgspec.structs.replace(became, outdated_at=None, graded_by=digest)
         return _with(progress, lab_id, became)
 
     return change
@@ -119,6 +130,32 @@ def diagnosed(lab_id: str, now: datetime) -> Change:
         return _with(progress, lab_id, msgspec.structs.replace(was, diagnosed=True))
 
     return change
+
+
+def checked_by(lab_id: str, digest: str) -> Change:
+    """The lab's checks have this hash now; a lab that was not started is left out."""
+
+    def change(progress: Progress) -> Progress:
+        was = progress.labs.get(lab_id)
+        return progress if was is None else _with(progress, lab_id, msgspec.structs.replace(was, graded_by=digest))
+
+    return change
+
+
+def outdated(lab_id: str, digest: str, now: datetime) -> Change:
+    """The submission that passed does not pass the checks with this hash: the lab is to be passed again."""
+
+    def change(progress: Progress) -> Progress:
+        was = progress.labs[lab_id]
+        return _with(progress, lab_id, msgspec.structs.replace(was, graded_by=digest, outdated_at=now))
+
+    return change
+
+
+def knows(lab_ids: Iterable[str]) -> Change:
+    """`lab upgrade` has seen these labs."""
+    ids = tuple(sorted(lab_ids))
+    return lambda progress: msgspec.structs.replace(progress, known=ids)
 
 
 def gave_up(lab_id: str, now: datetime) -> Change:
@@ -164,7 +201,7 @@ def read(workspace: Workspace) -> Loaded:
 
 def record(workspace: Workspace, change: Change) -> Loaded:
     """Apply one change to the file atomically, under the workspace's lock. Raises ProgressError, OSError."""
-    make_workspace(workspace.root)
+    workspace.make()
     path = _path(workspace)
     with workspace.locked():
         try:

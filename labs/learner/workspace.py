@@ -2,7 +2,8 @@
 
     workspace/
       .lab/                          progress.json and the one before it, the lock, started/ (starters as copied),
-                                     attempts/ (kept by reset)
+                                     passed/ (what passed last), attempts/ (kept by reset),
+                                     backups/ (kept by upgrade)
       lab03_gripper_never_closes/        the learner's copy; the shipped starter is never edited
 
 Nothing here overwrites an attempt. A copy is staged inside `.lab/` and renamed into place, so a process that is killed
@@ -15,7 +16,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +25,12 @@ from labs.grading.answers import ANSWERS, blank
 from labs.grading.catalog import Lab
 from labs.learner.atomic_file import flush_folder, write_atomically
 from labs.learner.former_names import names_of
+from labs.learner.pack import current_pack, is_foreign
 
 STATE = ".lab"
 DEFAULT = "workspace"
+PACK_OF = "pack"
+"""The file in `.lab/` with the name of the pack, in the workspace of a pack."""
 LOCK_SECONDS = 20.0
 
 
@@ -39,6 +43,8 @@ class Workspace:
     """A folder with a learner's attempts. It may not exist yet; the first `start` creates it."""
 
     root: Path
+    pack: str = ""
+    """The pack whose labs it has; empty for the labs of vla-debug-lab."""
 
     @property
     def state(self) -> Path:
@@ -49,6 +55,14 @@ class Workspace:
     def exists(self) -> bool:
         """Whether the folder is a workspace already."""
         return self.state.is_dir()
+
+    def make(self) -> None:
+        """Create the folders of the workspace if they are not there. Raises OSError, WorkspaceError."""
+        if self.pack:
+            make_workspace(self.root.parent)
+        make_workspace(self.root)
+        if self.pack and not (self.state / PACK_OF).is_file():
+            write_atomically(self.state / PACK_OF, f"{self.pack}\n".encode())
 
     def attempt(self, lab: Lab) -> Path:
         """The folder of the learner's copy of one lab, started or not."""
@@ -77,19 +91,34 @@ class Workspace:
 
     def starter(self, lab: Lab) -> Path:
         """The folder with the files as this learner received them; the shipped ones if those were not kept."""
-        kept = _folder_in(self.state / "started", lab)
+        kept = self.kept_starter(lab)
         return kept if all((kept / name).is_file() for name in lab.editable) else lab.folder
+
+    def kept_starter(self, lab: Lab) -> Path:
+        """The folder with the files as they were copied, existing or not."""
+        return _folder_in(self.state / "started", lab)
+
+    def passed(self, lab: Lab) -> Path:
+        """The folder with the files of the last pass, existing or not."""
+        return _folder_in(self.state / "passed", lab)
+
+    def keep_passed(self, lab: Lab) -> None:
+        """Keep the attempt as it is as the submission that passed last. Raises OSError, WorkspaceError."""
+        with self.locked():
+            attempt, kept = self.attempt(lab), self.passed(lab)
+            names = [name for name in originals(lab) if (attempt / name).is_file()]
+            self._replace(kept, self._staged({name: (attempt / name).read_bytes() for name in names}))
 
     def start(self, lab: Lab) -> bool:
         """Copy the lab's editable files, and `answers.toml` if it has questions; True if anything was copied.
 
         Existing files are not changed; a deleted one is restored. Raises OSError, WorkspaceError.
         """
-        make_workspace(self.root)
+        self.make()
         with self.locked():
             self._sweep()
-            originals = _originals(lab)
-            missing = [name for name in originals if not os.path.lexists(self.attempt(lab) / name)]
+            files = originals(lab)
+            missing = [name for name in files if not os.path.lexists(self.attempt(lab) / name)]
             if not self.attempt(lab).exists():
                 self._keep_starter(lab)
                 self._stage(lab).rename(self.attempt(lab))
@@ -97,7 +126,7 @@ class Workspace:
             else:
                 for name in missing:
                     (self.attempt(lab) / name).parent.mkdir(parents=True, exist_ok=True)
-                    write_atomically(self.attempt(lab) / name, originals[name])
+                    write_atomically(self.attempt(lab) / name, files[name])
         return bool(missing)
 
     def reset(self, lab: Lab, now: datetime | None = None) -> Path:
@@ -130,10 +159,13 @@ class Workspace:
             ) from None
 
     def _stage(self, lab: Lab) -> Path:
+        return self._staged(originals(lab))
+
+    def _staged(self, files: Mapping[str, bytes]) -> Path:
         staged = Path(tempfile.mkdtemp(dir=self.state, prefix="staging-"))
         try:
             staged.chmod(0o755)  # mkdtemp's 0700 would hide the attempt from an instructor's account
-            for name, content in _originals(lab).items():
+            for name, content in files.items():
                 (staged / name).parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(staged / name, content)
                 (staged / name).chmod(0o644)
@@ -144,11 +176,14 @@ class Workspace:
 
     def _keep_starter(self, lab: Lab) -> None:
         """Keep the files as they are copied now, so that a later upgrade of the labs does not change `lab diff`."""
-        fresh, kept = self._stage(lab), _folder_in(self.state / "started", lab)
-        kept.parent.mkdir(exist_ok=True)
-        if kept.exists():
-            kept.rename(fresh.with_name(f"{fresh.name}-old"))  # swept by the next command
-        fresh.rename(kept)
+        self._replace(self.kept_starter(lab), self._stage(lab))
+
+    @staticmethod
+    def _replace(folder: Path, fresh: Path) -> None:
+        folder.parent.mkdir(exist_ok=True)
+        if folder.exists():
+            folder.rename(fresh.with_name(f"{fresh.name}-old"))  # swept by the next command
+        fresh.rename(folder)
 
     def _sweep(self) -> None:
         """Remove what a killed process left. Nothing staged is in use, because the caller holds the lock."""
@@ -164,7 +199,7 @@ class Workspace:
         return place
 
 
-def _originals(lab: Lab) -> dict[str, bytes]:
+def originals(lab: Lab) -> dict[str, bytes]:
     """What a learner receives: the editable files, and a blank `answers.toml` for a lab with questions."""
     files = {name: (lab.folder / name).read_bytes() for name in lab.editable}
     return files | {ANSWERS: blank(lab).encode()} if lab.questions else files
@@ -179,8 +214,30 @@ def _folder_in(parent: Path, lab: Lab) -> Path:
 def resolve(explicit: Path | None = None, start: Path | None = None) -> Workspace:
     """The workspace of a command: `explicit`, else the nearest parent folder with `.lab/`, else `./workspace`.
 
-    Raises WorkspaceError if `explicit` is not a workspace, or if `./workspace` holds other files.
+    The labs of a pack are in a workspace of their own, a folder of it with the pack's name. Raises WorkspaceError if
+    `explicit` is not a workspace, if `./workspace` holds other files, or if the workspace is another pack's.
     """
+    found = _resolved(explicit, start)
+    pack = current_pack() if is_foreign() else None
+    name, of = pack.name if pack is not None else "", _pack_of(found)
+    if of == name:
+        return Workspace(found.root, name)
+    if of:
+        raise WorkspaceError(
+            f"{found.root} is the workspace of the pack {of}. Give the pack with --pack, or go elsewhere."
+        )
+    own = Workspace(found.root / name, name)
+    if own.root.exists() and _pack_of(own) != name:
+        raise WorkspaceError(f"{own.root} exists and is not the workspace of the pack {name}. Move it.")
+    return own
+
+
+def _pack_of(workspace: Workspace) -> str:
+    path = workspace.state / PACK_OF
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
+def _resolved(explicit: Path | None, start: Path | None) -> Workspace:
     here = (start or Path.cwd()).resolve()
     if explicit is not None:
         named = Workspace((here / explicit).resolve())

@@ -17,8 +17,22 @@ Text = tuple[str, bool, str]
 
 _GRADER = ("answers", "catalog", "expectations", "extras", "feedback", "files", "grader", "plugin", "queries")
 _SANDBOX = ("diagnosis", "fork_server", "launch", "protections", "session", "transport", "values")
-_LEARNER = ("diff", "doctor", "export", "graded_attempt", "hints", "progress", "status", "workspace")
+_LEARNER = (
+    "diff",
+    "doctor",
+    "export",
+    "graded_attempt",
+    "hints",
+    "pack",
+    "pack_source",
+    "progress",
+    "status",
+    "vscode",
+    "workspace",
+)
 _CLASSROOM = ("entries", "grade_class", "key", "one_learner", "session", "submissions", "write_templates")
+_REFUSING = ("learner/pack", "learner/pack_source", "learner/vscode", "classroom/bundle")
+"""Modules of which only the errors are sentences."""
 _SHARED = ("demonstrated_actions", "invariants", "reference_training", "stock_policy")
 _COMPOSED = re.compile(r"^\{?\w*\}? ?(is|has|lacks) \{|^(is|has) |: this \{|^\{said\}|^ |\{(verb|noun)\}")
 """Parts of sentences that `forms.py` holds whole."""
@@ -36,6 +50,10 @@ def all_texts() -> Iterator[Text]:
     for folder, names in folders:
         for name in names:
             yield from _of_python(LABS / folder / f"{name}.py", strings_in)
+    for name in _REFUSING:
+        for text, is_template, place in _of_python(LABS / f"{name}.py", raised):
+            if "\n" not in text and not text.startswith("^") and re.search(r"[a-z]{4}", re.sub(r"\{\w+\}", "", text)):
+                yield text, is_template, place
     for path in sorted((LABS / "cli").glob("*.py")):
         yield from _of_python(path, _printed)
     for lab in sorted(LABS.glob("lab[0-9][0-9]_*")):
@@ -100,8 +118,17 @@ def _printed(source: str) -> Iterator[Found]:
     yield from called(source, {"next_command"}, 1)
     yield from called(source, {"failure", "print_error"})
     yield from raised(source)
+    yield from _in_a_table(source)
     if "_of_the_disk" in source or "OLDEST_PYTHON" in source:
         yield from (found for found in strings_in(source) if found.text.endswith((".", "`", "}")))
+
+
+def _in_a_table(source: str) -> Iterator[Found]:
+    """The last text of each row of a table named SENTENCES."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SENTENCES":
+            for *_, text in ast.literal_eval(node.value).values():
+                yield Found(text, "{" in text, node.lineno)
 
 
 def _checked(source: str) -> Iterator[Found]:
