@@ -23,11 +23,8 @@ _LEARNER = (
     "export",
     "graded_attempt",
     "hints",
-    "pack",
-    "pack_source",
     "progress",
     "status",
-    "vscode",
     "workspace",
 )
 _CLASSROOM = ("entries", "grade_class", "key", "one_learner", "session", "submissions", "write_templates")
