@@ -18,6 +18,29 @@ LEAST_HANGUL = 0.3
 """Of a page's letters outside code; a list of rules, whose names stay English, has a third."""
 CODE_SPAN = re.compile(r"`[^`]+`")
 PLACEHOLDER = re.compile(r"\{\w+\}")
+INSTEAD = {
+    "피처": "특징",
+    "(eval|train|훈련) ?(모드|mode)": "평가 모드, 학습 모드",
+    "동결": "고정",
+    "해답|제공된 (수정|답안)": "모범 답안",
+    "눈가림|땜빵": "땜질",
+    "(?<!그래디언트 )체크포인팅(?!하|해)": "그래디언트 체크포인팅",
+    "매개 ?변수": "파라미터",
+    "최적화기": "옵티마이저",
+    "크로스 엔트로피": "교차 엔트로피",
+    "미세 ?조정": "파인튜닝",
+    "업데이트": "갱신",
+    "라벨": "레이블",
+    "노이즈": "잡음",
+    "에러": "오류",
+    "에포크": "에폭",
+    "스타터": "시작 코드",
+    "워크스페이스": "작업 폴더",
+    "뮤턴트": "변이",
+    "탐지기": "검출기",
+    "(?<!가상 )머신": "컴퓨터",
+}
+"""Words that the Korean texts do not use, and the term of the glossary or of the other pages."""
 LESSON_LINK = re.compile(r"\[(?:Lab |랩 )?(\d\d) ([^\]]+)\]\([^)]*?\d\d_\w+\.md\)")
 
 
@@ -48,8 +71,25 @@ def test_every_page_is_mostly_hangul() -> None:
 
 def prose(text: str) -> Iterator[str]:
     for block in BLOCKS.blocks(text):
-        if block.translatable:
+        if block.translatable or (HANGUL.search(block.text) and not block.fenced):
             yield re.sub(r"\]\([^)]*\)|<[^>]+>|\{[^}]*\}", "", CODE_SPAN.sub("", block.text))
+
+
+@pytest.fixture(scope="module")
+def korean_texts() -> list[tuple[str, str]]:
+    """Where a text is, and the text without its code: pages, both catalogues, and the site's description."""
+    texts = [(page.relative_to(DOCS).as_posix(), text) for page in korean() for text in prose(page.read_text("utf-8"))]
+    for catalogue in (LANGUAGE.CATALOGUE, LANGUAGE.LABS_CATALOGUE):
+        texts += [(catalogue.name, CODE_SPAN.sub("", entry.msgstr)) for entry in polib.pofile(str(catalogue))]
+    return [*texts, ("mkdocs.yml", (DOCS.parent / "mkdocs.yml").read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(("words", "instead"), INSTEAD.items())
+def test_the_korean_texts_use_one_word_for_one_thing(
+    korean_texts: list[tuple[str, str]], words: str, instead: str
+) -> None:
+    found = [f"{where}: {text.strip()[:80]}" for where, text in korean_texts if re.search(words, text)]
+    assert not found, f"the term is {instead}:\n" + "\n".join(found)
 
 
 def test_a_lesson_has_one_korean_title_wherever_it_is_named() -> None:
