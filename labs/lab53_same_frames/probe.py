@@ -14,6 +14,7 @@ from labs.vla.rollout import rollout
 BATCH_SIZE = 32
 WARM_UP_STEPS = 20
 HELD_OUT_SEED = 54
+HEAD_SCALE = 3.0
 
 
 def accumulated(
@@ -53,9 +54,13 @@ def split_up(learner: Any, batch: Batch, parts: int) -> list[Batch]:
 def updated(learner: Any, stream: list[Batch], parts: int, seed: int) -> dict[str, Any]:
     """The weights after an update with SGD in float64 from each batch in `parts` micro-batches, and the losses.
 
-    The vision tower is in evaluation mode, the rest in training mode; `modes` are those afterwards.
+    The head is three times as large as built, so that the gradient of a single micro-batch is longer than 1. The vision
+    tower is in evaluation mode, the rest in training mode; `modes` are those afterwards.
     """
     policy = learner.policy.build_policy(seed).double()
+    with torch.no_grad():
+        for parameter in policy.head.parameters():
+            parameter *= HEAD_SCALE
     policy.vision.eval()
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
     losses = [learner.policy.training_step(policy, optimizer, _as_double(batch), parts) for batch in stream]
