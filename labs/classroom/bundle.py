@@ -37,7 +37,7 @@ ARCHIVES = {".zip": "zip", ".tar.gz": "gztar"}
 """How OUT ends, and the format; any other OUT is a folder."""
 NOT_BUNDLED = ("wrong_fixes", "mutants.json", "equivalent_mutants.toml", "figures.py")
 """Of a lab's folder: what is made from the solution or quotes it."""
-PACKAGES = ("cli", "grading", "learner", "vla")
+PACKAGES = ("cli", "grading", "learner", "locale", "vla")
 """Of `labs`: what a learner's commands import. The commands of authors and instructors stay behind."""
 _LABS = Path(__file__).parents[1]
 _COMPARING = ("authoring/__init__.py", "authoring/canonical.py", "authoring/imports.py")

@@ -10,7 +10,7 @@ from labs.grading.catalog import Lab
 from labs.grading.grades import Grade
 from labs.grading.submission_text import clean, shorten
 
-_LONGEST = 120
+_LONGEST = 60
 
 
 @dataclass(frozen=True)

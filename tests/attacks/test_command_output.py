@@ -166,7 +166,7 @@ def assert_harmless(printed: str, *, folded: bool = True, shown: bool = True) ->
         assert not line.lstrip().startswith("✓") or line.lstrip().startswith(PASSED_HERE), line
         assert not re.match(r"\s{0,3}(EVIL|\\|passed|\{|:heavy)", line), line
         if folded and "EVIL" in line:
-            assert cell_len(line) <= 80, line
+            assert cell_len(line) <= 80 or line.lstrip().startswith("Place  /"), line  # for an editor, never wrapped
 
 
 def unseen_characters(text: str) -> list[str]:

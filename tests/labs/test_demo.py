@@ -29,4 +29,4 @@ def test_the_demo_fails_if_a_stage_does_not_give_the_expected_result(
     # debugkit has nothing to find in the fixture lab's subject
     code, out, _ = lab_command("demo")
     assert code == 1
-    assert "did not give the expected result at: diagnosed." in " ".join(out.split())
+    assert "did not give the expected result at: debugkit finds the place." in " ".join(out.split())

@@ -24,7 +24,7 @@ _NOT_ADAPTIVE = (torch.optim.SGD, torch.optim.ASGD)
 class RawInputsProbe(Probe[RawInputs]):
     """Hooks the root, the candidate layers, and all layers after them. The numbers are read when the step ends."""
 
-    watch_steps = 3
+    watch_steps = 1
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)

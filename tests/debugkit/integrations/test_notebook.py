@@ -34,6 +34,7 @@ Cell = Callable[[str], Any]
 def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
     """Run one cell and raise what it raises."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell replaces it
     shell = InteractiveShell.instance()
 
     def run_cell(source: str) -> Any:
