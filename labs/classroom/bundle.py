@@ -32,6 +32,7 @@ from labs.grading.catalog import Lab
 from labs.grading.errors import UsageError
 from labs.learner.lesson import LESSON, lesson_file
 from labs.learner.pack import PACK, Pack
+from labs.locale import CATALOGUE
 
 ARCHIVES = {".zip": "zip", ".tar.gz": "gztar"}
 """How OUT ends, and the format; any other OUT is a folder."""
@@ -108,6 +109,7 @@ def _write(root: Path, labs: Sequence[Lab], pack: Pack, hints: int) -> None:
         (root / "labs" / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(_LABS / name, root / "labs" / name)
     _without_former_names(root / "labs" / _FORMER_NAMES)
+    _without_texts_of_labs(root / "labs" / "locale" / CATALOGUE.name)
     for lab in labs:
         _write_lab(root / "labs" / lab.name, lab, labs, hints)
     texts = {
@@ -136,6 +138,16 @@ def _write_lab(to: Path, lab: Lab, labs: Sequence[Lab], hints: int) -> None:
         for figure in figures:
             (to / figure).parent.mkdir(exist_ok=True)
             shutil.copyfile(page.parent / figure, to / figure)
+
+
+def _without_texts_of_labs(catalogue: Path) -> None:
+    """The catalogue quotes hints, wrong fixes and solutions: the pack's commands are translated, its labs are not."""
+    import polib
+
+    entries = polib.pofile(str(catalogue), wrapwidth=0)
+    told = ("labs/lab", "solutions/")
+    entries[:] = [one for one in entries if not any(place.startswith(told) for place, _ in one.occurrences)]
+    entries.save(str(catalogue))
 
 
 def _without_former_names(path: Path) -> None:

@@ -167,3 +167,12 @@ def test_packed_checks_are_the_checks() -> None:
     exec(packed_checks(source.encode()), namespace)
     assert namespace["faults"] == 3
     assert "faults" not in packed_checks(source.encode())
+
+
+def test_the_catalogue_of_a_pack_has_no_text_of_a_lab(tmp_path: Path) -> None:
+    lab = next(one for one in all_labs() if one.id == "12")
+    write_bundle(tmp_path / "pack", [lab], pack=Pack("course", "1", solutions=False), hints=2)
+    catalogue = (tmp_path / "pack" / "labs" / "locale" / "ko.po").read_text(encoding="utf-8")
+    assert "Reproduce the symptom with your copy of a lab." in catalogue
+    told = [hint.text for hint in parse((lab.folder / "hints.md").read_text(encoding="utf-8"), "hints.md")]
+    assert not [text for text in (lab.symptom, lab.title, *told) if text.splitlines()[0] in catalogue]
