@@ -13,8 +13,9 @@ def loss_fn(model, batch):
 
 
 labels = torch.arange(400).div(100, rounding_mode="floor")  # as read from four folders
-dataset = TensorDataset(torch.randn(400, 8), labels)
-loader = DataLoader(dataset, batch_size=16, shuffle=True)
+order = torch.randperm(400)  # or DataLoader(…, shuffle=True)
+dataset = TensorDataset(torch.randn(400, 8)[order], labels[order])
+loader = DataLoader(dataset, batch_size=16)
 report = debugkit.check(
     nn.Linear(8, 4), loss_fn=loss_fn, dataloader=loader, select="DK318"
 )
