@@ -10,7 +10,7 @@ from labs.grading.catalog import Lab
 from labs.grading.grades import Grade
 from labs.grading.submission_text import clean, shorten
 
-_LONGEST = 60
+_LONGEST = 120
 
 
 @dataclass(frozen=True)
