@@ -40,7 +40,7 @@ FIRST_STEPS = 32
 """`watch()` examines this many first steps in full: most faults show there. Later, expensive probes are sampled."""
 THOROUGH_STEPS = 10
 """The values inside the model are recorded in this many first steps; later they are sampled."""
-SAMPLED_EVERY = 7
+SAMPLED_EVERY = 13
 """`watch_every` for probes with a cost in each step. It is prime, so that it does not coincide with the period of a
 loop that alternates optimizers or accumulates gradients."""
 

@@ -23,7 +23,7 @@ try:
     from IPython.core.error import UsageError
     from IPython.display import display
 except ImportError as error:
-    raise missing("IPython", "notebook", "ipython") from error
+    raise missing("IPython", "ipython", "notebook") from error
 
 _show: Callable[[object], object] = display
 _USAGE = "%%watch MODEL [OPTIMIZER] [--every N] [--select CODES] [--ignore CODES] [--name NAME]"

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from debugkit.observation import provided_by
 from debugkit.plain_data import PlainData
 
+_UNEQUAL = 2
+"""From more than twice as many calls, a loss may be larger only because it has more terms."""
+
 
 @dataclass(frozen=True)
 class Loss(PlainData):
@@ -14,6 +17,8 @@ class Loss(PlainData):
 
     step: int
     value: float
+    calls: int = 1
+    """The calls of the models with gradients since the previous `backward()`, from which it was computed."""
 
 
 @provided_by("debugkit.watch")
@@ -23,3 +28,9 @@ class Losses(PlainData):
 
     first: tuple[Loss, ...]
     last: tuple[Loss, ...]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether each comes from about as many calls. A sum over an episode grows with the episode's length."""
+        calls = [loss.calls for loss in (*self.first, *self.last)]
+        return not calls or max(calls) <= _UNEQUAL * min(calls)

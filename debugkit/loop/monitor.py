@@ -69,6 +69,7 @@ class Monitor(Observer):
         self.active = True
         """Whether the values of this step are recorded."""
         self._evaluations = 0  # calls of the step outside training
+        self._forwards = 0  # calls with gradients since the last backward()
         self._on_nonfinite = on_nonfinite
         self._on_step_end = on_step_end
         self.probes = probes or Observer()
@@ -155,6 +156,7 @@ class Monitor(Observer):
 
     def call_started(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         self.loop_operations.disarm()
+        self._forwards += torch.is_grad_enabled()
         if len(self.recorder.calls) >= _MOST_CALLS:
             self._read()
             self.recorder.forget()
@@ -175,6 +177,7 @@ class Monitor(Observer):
         if not self._scaled:
             self._note_losses(losses)
         self._scaled = False
+        self._forwards = 0
         if self.active:
             self.probes.before_backward(losses)
 
@@ -268,6 +271,7 @@ class Monitor(Observer):
         for loss in losses:
             if isinstance(loss, Tensor) and loss.numel() == 1 and has_range(loss) and self.active:
                 self.timeline.record("loss", "loss", loss)
+                self._reader.losses.recorded(self._forwards)
 
     def _guarded(self, act: Callable[[], Result], otherwise: Result) -> Result:
         """Do the tool's own work with all recording paused; an exception is logged and does not reach the loop."""

@@ -10,8 +10,8 @@ TINY = 2**17
 """Parameters. A step of a smaller model takes about a millisecond, and examining it several."""
 TINY_FIRST = 128
 """Steps of a tiny model that are all examined."""
-TINY_EVERY = 31
-"""Later one in 31 is examined. It is prime, as `SAMPLED_EVERY` is."""
+TINY_EVERY = 61
+"""Later one in 61 is examined. It is prime, as `SAMPLED_EVERY` is."""
 
 
 class Pace:

@@ -24,6 +24,7 @@ def clone(tmp_path: Path) -> Path:
     rules.mkdir(parents=True)
     for name in ("conftest.py", "test_fixtures.py"):
         shutil.copy(ROOT / "tests" / "rules" / name, rules)
+    shutil.copy(ROOT / "tests" / "shared_folder.py", rules.parent)
     return tmp_path
 
 
@@ -50,7 +51,7 @@ def test_a_new_rule_fires_on_its_fixture_and_is_silent_on_the_healthy_one(clone:
             "tests/rules",
         ],
         cwd=clone,
-        env={"PYTHONPATH": str(clone), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": f"{clone}:{clone / 'tests'}", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=300,

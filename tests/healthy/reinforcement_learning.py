@@ -283,3 +283,29 @@ def soft_actor_critic_with_a_learned_temperature() -> Program:
                     theirs.lerp_(own, 0.01)
 
     return Program(model, draw, critic_loss, [q_optimizer, actor_optimizer, alpha_optimizer], train, steps=LONG)
+
+
+@program
+def value_of_episodes_that_become_longer() -> Program:
+    """The loss is a sum over the episode, and a better policy survives longer: it rises while the values improve."""
+    critic = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(critic.parameters(), lr=0.1)
+
+    def loss_fn(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        states, returns = batch
+        return F.smooth_l1_loss(model(states).squeeze(-1), returns, reduction="sum")
+
+    def train(self: Program) -> None:
+        optimizer, values = optimizer_of(self), []
+        for episode in range(self.steps):
+            length = 6 + 6 * episode
+            for time in range(length):
+                values.append(self.model(torch.tensor([time / 100, (time % 7) / 7, 1.0])))
+            returns = torch.tensor([1 - 0.9 ** (length - time) for time in range(length)]) * 10
+            loss = F.smooth_l1_loss(torch.cat(values), returns, reduction="sum")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            del values[:]
+
+    return Program(critic, lambda: (torch.rand(16, 3), torch.rand(16)), loss_fn, optimizer, train, steps=LONG)

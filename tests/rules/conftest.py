@@ -1,12 +1,9 @@
-"""Lets the fixtures share `two_ranks`: pytest's importlib mode puts no folder on the path itself."""
+"""Ends the process group that a fixture of two ranks began."""
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)

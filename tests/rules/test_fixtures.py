@@ -18,7 +18,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import json
 import linecache
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,17 +34,22 @@ import debugkit
 from debugkit.finding import Finding
 from debugkit.report import Report
 from debugkit.structure import tensors_in
+from shared_folder import shared_folder
 
 HERE = Path(__file__).parent
 Program = Callable[[], dict[str, Any]]
 
 
-# The lines that each program's findings name: every examination is made once, although two tests need it.
-NAMED: dict[tuple[str, str], set[tuple[str | None, int | None]]] = {}
+@pytest.fixture(scope="session")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lines that the findings of each program name: two tests need them, and it is examined once."""
+    folder = shared_folder(tmp_path_factory, "named_lines")
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
-def programs(kind: str) -> Iterator[Any]:
-    for path in sorted(HERE.glob(f"dk[0-9][0-9][0-9]/{kind}.py")):
+def programs(kind: str, folder: str = "dk[0-9][0-9][0-9]") -> Iterator[Any]:
+    for path in sorted(HERE.glob(f"{folder}/{kind}.py")):
         for name, program in inspect.getmembers(load(path), inspect.isfunction):
             if program.__code__.co_filename == str(path) and not name.startswith("_") and name.islower():
                 yield pytest.param(path.parent.name.upper(), program, id=f"{path.parent.name}-{name}")
@@ -58,9 +65,9 @@ def load(path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize(("code", "program"), list(programs("fires")))
-def test_fault_is_found_at_its_place(code: str, program: Program) -> None:
+def test_fault_is_found_at_its_place(code: str, program: Program, named: Path) -> None:
     report, expect = examine(code, program)
-    remember(code, program, report)
+    remember(named, code, program, report)
     found = report.by_code.get(code, ())
     assert found, f"{code} is silent. Not examined: {report.not_examined}"
     for finding in found:
@@ -81,22 +88,27 @@ def test_healthy_code_is_left_alone(code: str, program: Program) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("dk[0-9][0-9][0-9]/fires.py")), ids=lambda path: path.parent.name)
-def test_every_marked_line_is_named(path: Path) -> None:
+def test_every_marked_line_is_named(path: Path, named: Path) -> None:
     marked = {
         number
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if line.endswith(marker(path.parent.name))
     }
-    for parameters in programs("fires"):
+    found: set[tuple[str, int]] = set()
+    for parameters in programs("fires", path.parent.name):
         code, program = parameters.values
-        if code == path.parent.name.upper() and (code, program.__name__) not in NAMED:
-            remember(code, program, examine(code, program)[0])
-    named = {place for (code, _), places in NAMED.items() if code == path.parent.name.upper() for place in places}
-    assert {(str(path), number) for number in marked} <= named
+        record = named / f"{code}-{program.__name__}.json"
+        if not record.exists():
+            remember(named, code, program, examine(code, program)[0])
+        found |= {(file, line) for file, line in json.loads(record.read_text(encoding="utf-8"))}
+    assert {(str(path), number) for number in marked} <= found
 
 
-def remember(code: str, program: Program, report: Report) -> None:
-    NAMED[code, program.__name__] = {(finding.location.file, finding.location.line) for finding in report.findings}
+def remember(named: Path, code: str, program: Program, report: Report) -> None:
+    places = [(finding.location.file, finding.location.line) for finding in report.findings]
+    written = named / f"{code}-{program.__name__}.{os.getpid()}"
+    written.write_text(json.dumps(places), encoding="utf-8")
+    written.replace(written.with_suffix(".json"))
 
 
 def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:

@@ -50,7 +50,7 @@ class Duplicate:
     groups: tuple[str, ...]
     one_optimizer: bool
     alternations: int
-    """How often the steps of these optimizers alternated: 0 if they were only passed in together."""
+    """How often the steps of these optimizers alternated: 0 if they were only passed in, or one replaced another."""
 
 
 @observed_by(".measure:OptimizerGroupsProbe")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import torch
 
-from debugkit.finding import NotExamined
 from debugkit.interventions.program_lines import built_at
+from debugkit.measurements.found_optimizers import FoundOptimizers
 from debugkit.measurements.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
 from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
 from debugkit.recorders.master_weights import masters
@@ -27,7 +28,8 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
-        self._optimizers = list(setup.optimizers)
+        self._found = FoundOptimizers(setup.optimizers)
+        self._optimizers = self._found.known
         self._with_gradient: set[int] = set()  # id() of tensors
         self._turns: list[int] = []  # id() of the optimizers that stepped, without immediate repetitions
 
@@ -36,15 +38,16 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
         self._with_gradient |= {id(p) for p in (*self.setup.model.parameters(), *held) if p.grad is not None}
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
-        if not any(optimizer is known for known in self._optimizers):
-            self._optimizers.append(optimizer)
+        self._found.stepped(optimizer)
         if self._turns[-1:] != [id(optimizer)]:
             self._turns = [*self._turns[-15:], id(optimizer)]
 
+    def loop_ended(self) -> None:
+        self._found.ended()
+
     @property
     def observation(self) -> OptimizerGroups:
-        if not self._optimizers:
-            raise NotExamined("No optimizer was given: pass optimizer=.")
+        self._found.require_all()
         held = self._held()
         own = {id(p): p for p in self.setup.model.parameters()}
         copies = masters(own.values(), (p for _, _, group in held for p in group["params"]))
@@ -102,9 +105,14 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
         )
 
     def _alternations(self, numbers: set[int]) -> int:
-        """How often a step of one of these optimizers was followed by a step of another of them."""
+        """How often a step of one of these optimizers was followed by a step of another of them.
+
+        One that had its turn only once was replaced by the next, as where a new optimizer is built for a lower rate.
+        """
         mine = {id(self._optimizers[number]) for number in numbers}
         turns = [turn for turn in self._turns if turn in mine]
+        again = {turn for turn, times in Counter(turns).items() if times > 1}
+        turns = [turn for turn in turns if turn in again]
         return sum(before != after for before, after in itertools.pairwise(turns))
 
 

@@ -20,9 +20,10 @@ group for the remaining parameters, and assert it. If a parameter should not tra
 
 ## When it stays silent
 Frozen parameters, tied parameters (compared by identity), several optimizers for one model, and the parameters of
-another module that the loss function holds. The finding is `info`
-for parameters without a gradient (unused, or of the other network of a GAN) and if not every optimizer was passed in:
-`Declare(all_optimizers=False)`, or a watched loop in which an optimizer that was not passed in stepped the parameters.
+another module that the loss function holds. The first eight steps of a watched loop whose optimizers were not passed
+in, because they are found when they step. The finding is `info` for parameters without a gradient (unused, or of the
+other network of a GAN) and if not every optimizer was passed in: `Declare(all_optimizers=False)`, or a watched loop in
+which an optimizer that was not passed in stepped the parameters.
 
 ## Lesson
 [Lab 14](../../lessons/gradients/14_no_difference.md)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from debugkit.finding import NotExamined
 from debugkit.interventions.program_lines import built_at
 from debugkit.interventions.unregistered_parameters import outside_names
 from debugkit.measurements.autograd_graph.measure import walk
+from debugkit.measurements.found_optimizers import FoundOptimizers
 from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
 from debugkit.recorders.master_weights import masters
 from debugkit.rules.dk101_parameter_not_in_optimizer import ForgottenParameter, OptimizerCoverage
@@ -26,7 +26,8 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
         self._reached: set[int] = set()  # id() of parameters
-        self._optimizers = list(setup.optimizers)
+        self._found = FoundOptimizers(setup.optimizers)
+        self._optimizers = self._found.known
         self._outside: dict[int, tuple[str, int]] = {}  # id() of a parameter → the name of its holder, and its size
 
     def before_backward(self, losses: Sequence[torch.Tensor], /) -> None:
@@ -39,13 +40,14 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
         self._reached |= {id(p) for p in self.setup.model.parameters() if p.grad is not None}
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
-        if not any(optimizer is known for known in self._optimizers):
-            self._optimizers.append(optimizer)
+        self._found.stepped(optimizer)
+
+    def loop_ended(self) -> None:
+        self._found.ended()
 
     @property
     def observation(self) -> OptimizerCoverage:
-        if not self._optimizers:
-            raise NotExamined("No optimizer was given: pass optimizer=.")
+        self._found.require_all()
         groups = [
             (f"{type(optimizer).__name__} group {index}", group["params"])
             for optimizer in self._optimizers

@@ -17,8 +17,8 @@ Collect parameters by identity, and assign each to the first group that matches:
 ## When it stays silent
 Tied weights in one group through `model.parameters()`, several optimizers without overlap, and optimizers that wrap
 another one and share its groups (SAM, Lookahead). Under `watch()`, two optimizers that are used one after the other
-(Adam, then LBFGS) do not train together. If two do train together, the finding is a `warning`, since that can be
-intended.
+(Adam, then LBFGS, or a new Adam for each learning rate) do not train together. If two do train together, the finding
+is a `warning`, since that can be intended.
 
 ## Lesson
 [Lab 14](../../lessons/gradients/14_no_difference.md)

@@ -24,6 +24,8 @@ stepped per batch.
 
 ## When it stays silent
 - The first 20 steps of a parameter; updates that are large at first while the loss falls.
+- Updates that are large at first, if the losses come from different numbers of calls of the model, as when a loss is
+  summed over episodes of different length.
 - A learning rate that is rising, is 0, or has decayed below a tenth of its maximum.
 - Matrices that were 0 at the start, vectors, and matrices of fewer than 16 elements.
 - Embedding tables, in which most rows get no gradient.

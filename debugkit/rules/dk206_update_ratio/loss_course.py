@@ -25,6 +25,8 @@ class LossCourse:
     now: float
     nonfinite_since: int | None
     count: int
+    comparable: bool = True
+    """Whether each loss comes from about as many calls of the model."""
 
     @property
     def is_positive(self) -> bool:
@@ -37,12 +39,12 @@ class LossCourse:
         if self.nonfinite_since is not None:
             return True
         risen = self.largest >= _RISEN * self.start and self.now >= _BACK * self.start
-        return self.count >= _FEWEST and self.is_positive and risen
+        return self.count >= _FEWEST and self.is_positive and self.comparable and risen
 
     @property
     def has_exploded(self) -> bool:
         """Whether it has tripled, although it may have come back."""
-        return self.is_positive and self.largest >= _TRIPLED * self.start
+        return self.is_positive and self.comparable and self.largest >= _TRIPLED * self.start
 
     @property
     def in_words(self) -> str:
@@ -82,4 +84,5 @@ def course_of(losses: Losses | None) -> LossCourse | None:
         now=median([loss.value for loss in losses.last if math.isfinite(loss.value)][-_LAST:] or finite[:1]),
         nonfinite_since=bad if bad is not None and not math.isfinite(last.value) else None,
         count=len(losses.last),
+        comparable=losses.comparable,
     )

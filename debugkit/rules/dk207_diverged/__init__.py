@@ -17,7 +17,8 @@ is NaN, DK201 or DK202 names the operation that made the first one.
 
 ## When it stays silent
 A single bad batch, or one that the loop skips. Losses that can be negative or change sign (a Wasserstein critic, a
-policy gradient), because their ratio has no meaning. If a step has several losses, the smallest counts. Evaluation
+policy gradient), because their ratio has no meaning. The same holds for losses from different numbers of calls of the
+model, as with a sum over episodes of different length. If a step has several losses, the smallest counts. Evaluation
 losses.
 
 ## Cost
@@ -105,7 +106,7 @@ def _start(seen: Losses) -> float | None:
     first = [loss.value for loss in seen.first]
     if not first or not all(math.isfinite(value) for value in first):
         return None
-    if any(loss.value < 0.0 for loss in (*seen.first, *seen.last)):
+    if not seen.comparable or any(loss.value < 0.0 for loss in (*seen.first, *seen.last)):
         return None
     start = max(loss.value for loss in seen.first if loss.step == seen.first[0].step)
     start = start if start > _ROUNDING else max(first)

@@ -18,7 +18,8 @@ is -9.
 Pass `shuffle=True` to the DataLoader, or shuffle the list of samples once when the data set is built.
 
 ## When it stays silent
-- Any sampler but `SequentialSampler`, your own batch sampler, and iterable data sets, which may shuffle.
+- A loader that draws at random. A sampler or batch sampler of your own, and iterable data sets, are not examined: they
+  may shuffle.
 - Classes that are only unbalanced, and runs shorter than a batch: pairs and triplets that are neighbours on purpose.
   With a batch size below 16, samples that are 15 apart are compared.
 - Overlapping windows of one recording, targets that are numbers or sequences, and more than 1,000 classes.
@@ -46,7 +47,7 @@ from debugkit.rule_text import entry_name
 @measured_by(".measure:read_pairs_of_samples", cost=0, requires=("dataloader",))
 @dataclass(frozen=True, slots=True)
 class LabelOrder:
-    """The labels of pairs of samples of the training loader's data set, which the loader reads in order."""
+    """The labels of pairs of samples of the training loader's data set."""
 
     path: str
     samples: int
@@ -64,6 +65,13 @@ class LabelOrder:
     overlapping: bool
     """Whether the inputs of neighbours are windows of one recording that overlap."""
     made_at: SourceLine | None
+    shuffles: bool = False
+    """Whether the loader draws its samples at random; then no pair was read."""
+
+    @classmethod
+    def shuffled(cls, samples: int, batch_size: int) -> LabelOrder:
+        """Of a loader that shuffles."""
+        return cls("", samples, batch_size, 0, 0, 0, 0, 0.0, 0.0, False, None, shuffles=True)
 
 
 IMPROBABLE = -9.0
@@ -81,6 +89,8 @@ BATCHES = 4
     needs=(LabelOrder,),
 )
 def judge(seen: LabelOrder, context: Context) -> Iterator[Finding]:
+    if seen.shuffles:
+        return
     if seen.samples < FEWEST or seen.samples < BATCHES * seen.batch_size:
         raise NotExamined(
             f"The data set has {seen.samples:,} samples, but the test needs {max(FEWEST, BATCHES * seen.batch_size):,}."

@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import entry
@@ -23,12 +31,16 @@ _PAIRS_IN_A_BATCH = 16
 _SMALLEST_BATCH = 16
 """Samples that are nearer may be groups on purpose, in batches of one."""
 _TIMEOUT_S = 60.0
+_SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _LABELS = ("labels", "label", "targets", "target", "y")
 
 
 def read_pairs_of_samples(setup: TrainingSetup) -> LabelOrder:
     """Compare the labels of samples i and i + distance, for up to 160 values of i. No forward pass."""
-    loader = _in_order(setup.loaders.get("train"))
+    loader = _indexed(setup.loaders.get("train"))
+    if isinstance(loader.sampler, _SHUFFLING) and type(loader.batch_sampler) is BatchSampler:
+        return LabelOrder.shuffled(len(loader.dataset), loader.batch_size or 1)  # type: ignore[arg-type]
+    _expect_in_order(loader)
     path = _path_of_labels(setup)
     samples, batch_size = len(loader.dataset), loader.batch_size or 1  # type: ignore[arg-type]
     distance = max(batch_size, _SMALLEST_BATCH) - 1
@@ -52,16 +64,19 @@ def read_pairs_of_samples(setup: TrainingSetup) -> LabelOrder:
     )
 
 
-def _in_order(loader: Iterable[Any] | None) -> DataLoader[Any]:
+def _indexed(loader: Iterable[Any] | None) -> DataLoader[Any]:
     if not isinstance(loader, DataLoader):
         raise NotExamined("The training loader is not a torch DataLoader, so its order is unknown.")
     if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
         raise NotExamined("The data set of the training loader is iterated and not indexed: it may shuffle.")
+    return loader
+
+
+def _expect_in_order(loader: DataLoader[Any]) -> None:
     if type(loader.sampler) is not SequentialSampler or type(loader.batch_sampler) not in (BatchSampler, type(None)):
         raise NotExamined("The training loader does not read its data set in order.")
-    if loader.batch_size is None or len(loader.dataset) < 2 * _SMALLEST_BATCH:
+    if loader.batch_size is None or len(loader.dataset) < 2 * _SMALLEST_BATCH:  # type: ignore[arg-type]
         raise NotExamined("The data set of the training loader has fewer than 32 samples, or its samples are batches.")
-    return loader
 
 
 def _path_of_labels(setup: TrainingSetup) -> str:

@@ -18,7 +18,8 @@ caches and `gc.collect()` do not free anything that is still referenced.
 
 ## When it stays silent
 Detached losses; the last loss or output, which a variable holds until the next step; gradient accumulation; graphs that
-are kept on purpose (`retain_graph`, truncated backpropagation through time), as long as they are released again.
+are kept on purpose (`retain_graph`, truncated backpropagation through time), as long as they are released again; the
+losses of one iteration in which several optimizers step, as long as the next iteration does not add to them.
 
 ## Cost
 One weak reference per loss and per output of the model. The variable that holds the graphs is searched for only once.
@@ -53,7 +54,10 @@ class Holder(PlainData):
 @observed_by(".measure:RetainedGraphsProbe")
 @dataclass(frozen=True)
 class RetainedGraphs(PlainData):
-    """How many graphs of earlier losses or outputs were alive after each of the last steps, and what holds them."""
+    """How many graphs of earlier losses or outputs were alive after each of the last steps, and what holds them.
+
+    Where several optimizers take turns, these are the steps of one of them.
+    """
 
     alive: tuple[int, ...]
     holder: Holder | None = None

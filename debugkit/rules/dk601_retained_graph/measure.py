@@ -43,7 +43,7 @@ class _Graphs:
 
     def __init__(self, kind: str) -> None:
         self._key = f"debugkit.retained_graphs.{kind}"
-        self.alive: deque[int] = deque(maxlen=_REMEMBERED)
+        self._alive: dict[int, deque[int]] = {}  # by the optimizer that stepped
         self._now: list[weakref.ref[_Token]] = []
         self._past: deque[weakref.ref[_Token]] = deque(maxlen=_MOST_FOLLOWED)
 
@@ -54,11 +54,18 @@ class _Graphs:
             metadata[self._key] = token
             self._now.append(weakref.ref(token))
 
-    def end_step(self) -> set[int]:
-        """The sequence numbers of the earlier graphs that are alive."""
+    @property
+    def alive(self) -> tuple[int, ...]:
+        """How many earlier graphs were alive after the steps of the optimizer that stepped most."""
+        return max(map(tuple, self._alive.values()), key=len, default=())
+
+    def end_step(self, optimizer: int) -> set[int]:
+        """The sequence numbers of the earlier graphs that are alive after a step of this optimizer."""
         alive = {token.number for reference in self._past if (token := reference()) is not None}
         self._past = deque((reference for reference in self._past if reference() is not None), maxlen=_MOST_FOLLOWED)
-        self.alive.append(len(alive))
+        self._alive.setdefault(optimizer, deque(maxlen=_REMEMBERED)).append(len(alive))
+        if len(self._alive) > _REMEMBERED:
+            del self._alive[next(iter(self._alive))]
         self._past.extend(self._now)
         self._now.clear()
         return alive
@@ -73,6 +80,7 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
         super().__init__(setup)
         self._losses, self._outputs = _Graphs("losses"), _Graphs("outputs")
         self._holder: Holder | None = None
+        self._stepped = 0  # id() of the optimizer whose step ends
         roots = [] if is_compiled(setup.model) else [("", setup.model)]
         self._calls = ModuleCalls(roots, after=self._returned)
 
@@ -91,14 +99,17 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         self._losses.mark(losses[0])
 
+    def after_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
+        self._stepped = id(optimizer)
+
     def end_step(self, _step: int, /) -> None:
-        alive = max(self._losses.end_step(), self._outputs.end_step(), key=len)
+        alive = max(self._losses.end_step(self._stepped), self._outputs.end_step(self._stepped), key=len)
         if len(alive) >= _SUSPICIOUS and self._holder is None:
             self._holder = _holder(alive)
 
     @property
     def observation(self) -> RetainedGraphs:
-        losses, outputs = tuple(self._losses.alive), tuple(self._outputs.alive)
+        losses, outputs = self._losses.alive, self._outputs.alive
         if sum(losses) >= sum(outputs):
             return RetainedGraphs(losses, self._holder)
         return RetainedGraphs(outputs, self._holder, "output")

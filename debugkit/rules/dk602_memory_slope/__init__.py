@@ -1,8 +1,9 @@
 """Memory grows with every training step and does not stop growing.
 
 ## What it finds
-More allocated bytes at the end of each step, on the GPU, or in the process if the model is on the CPU. Typical causes
-are lists that keep outputs, caches without a size limit, and hooks or buffers that are registered again in every step.
+More allocated bytes when the model is called after each step, on the GPU, or in the process if the model is on the
+CPU. Typical causes are lists that keep outputs, caches without a size limit, and hooks or buffers that are registered
+again in every step.
 
 A run that ends before its memory was recorded 32 times is judged at its end: memory must have risen in each step after
 the first quarter, at least eight, by nearly equal amounts.
@@ -24,7 +25,8 @@ where. Limit the size of caches. DK601 and DK603 find the two most common causes
 - The first quarter of the steps is ignored, because optimizers create their state and libraries warm up.
 - The growth has ended, as with a cache that is full.
 - Growth below 1 MiB in total, or below 4 KiB per step.
-- Batches of different length, whose memory goes up and down.
+- Batches of different length, whose memory goes up and down, and episodes that become longer, whose outputs are freed
+  before the next one begins.
 
 Memory that the allocator only keeps in reserve is not counted. A cache with a size limit that is still filling looks
 like one without a limit.
@@ -55,7 +57,7 @@ from debugkit.rule_text import counted
 @observed_by(".measure:MemorySamplesProbe")
 @dataclass(frozen=True)
 class MemorySamples(PlainData):
-    """One sample every `every` steps, oldest first, starting at the first step of the run.
+    """One sample every `every` steps, oldest first, starting after the first step of the run.
 
     `where` is `cuda:0`, counted by PyTorch's allocator, or `host`, counted by the C library. Both count allocated
     bytes, without the memory that is only kept in reserve.

@@ -1,4 +1,7 @@
-"""Record the allocated bytes at the end of each step: on the model's GPU, otherwise as counted by the C library.
+"""Record the allocated bytes between the steps: on the model's GPU, otherwise as counted by the C library.
+
+A step's graph often lives until the variables of the loop are overwritten or a list of the episode is emptied, after
+`optimizer.step()` has returned. So a step's sample is taken when the model is called for the next one.
 
 Allocated bytes are exact. The process size that `top` shows also includes memory that was freed but kept in reserve.
 """
@@ -8,11 +11,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from typing import Self
 
 import torch
 
 from debugkit.finding import NotExamined
 from debugkit.probe import Probe
+from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk602_memory_slope import ENOUGH, MemorySamples
 from debugkit.setup import TrainingSetup
 
@@ -37,8 +42,24 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         self._steps = 0
         self._since = 0  # samples taken since the last observation
         self._ended = False
+        self._due = False  # a step has ended, and its memory was not recorded yet
+        self._calls = ModuleCalls([("", setup.model)], before=lambda *_: self._take())
+
+    def __enter__(self) -> Self:
+        self._calls.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._calls.remove()
 
     def end_step(self, _step: int, /) -> None:
+        self._take()  # the step that ended before this one, if the model was not called itself
+        self._due = True
+
+    def _take(self) -> None:
+        if not self._due:
+            return
+        self._due = False
         if self._steps % self._every == 0:
             if len(self._bytes) == _MOST:
                 del self._bytes[1::2]
@@ -49,7 +70,7 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         self._steps += 1
 
     def loop_ended(self) -> None:
-        self._ended = True
+        self._ended = True  # without the last step: at the end of a loop its batch is gone, too
 
     @property
     def observation(self) -> MemorySamples:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import in_backward, is_compiled
 from debugkit.finding import SourceLine
@@ -53,6 +54,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         self._calls = ModuleCalls(self._parts.items(), before=self._before, after=self._after, also_raised=True)
         self._steps = self._called = 0
         self._entries = {""}  # the paths of the modules that the loop called
+        self._alone: RemovableHandle | None = None
         self._depth = 0
         self._at: SourceLine | None = None
         self._pending: list[_Call] = []
@@ -65,6 +67,8 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
 
     def __exit__(self, *error: object) -> None:
         self._calls.remove()
+        if self._alone is not None:
+            self._alone.remove()
         self._pending.clear()
 
     def end_step(self, _step: int, /) -> None:
@@ -72,8 +76,10 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         if self._steps == FIRST_STEPS and self._called > _MANY * FIRST_STEPS and not is_compiled(self.setup.model):
             self._calls.remove()
             called = [(path, self._parts[path]) for path in self._entries]
-            if len(called) == 1:  # then each call is an outermost one
-                self._calls = ModuleCalls(called, after=self._after_alone, also_raised=True).__enter__()
+            if len(called) == 1 and not isinstance(
+                called[0][1], torch.jit.ScriptModule
+            ):  # each call is an outermost one
+                self._alone = _hook_alone(self, *called[0])
             else:
                 self._calls = ModuleCalls(called, before=self._before, after=self._after, also_raised=True).__enter__()
         waiting: list[_Call] = []
@@ -125,8 +131,9 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
             if torch.is_grad_enabled() and len(self._pending) < _MOST:
                 self._follow(_Call(path, self._at), output)
 
-    def _after_alone(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or self.setup.model.training or in_backward():
+    def ended_alone(self, path: str, output: Any) -> None:
+        """The only called module returned `output`, not in training mode."""
+        if torch.compiler.is_compiling() or in_backward():
             return
         self._forwards += 1
         if torch.is_grad_enabled() and len(self._pending) < _MOST:
@@ -157,3 +164,14 @@ def _parts(path: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             waiting += [(f"{child_path}.{name}", inner) for name, inner in child.named_children()]
         else:
             yield child_path, child
+
+
+def _hook_alone(probe: EvaluationGraphsProbe, path: str, module: nn.Module) -> RemovableHandle:
+    """A hook of its own, because a loop of reinforcement learning calls it dozens of times in each step."""
+    model = probe.setup.model
+
+    def hook(_module: nn.Module, _args: Any, output: Any) -> None:
+        if not model.training:
+            probe.ended_alone(path, output)
+
+    return module.register_forward_hook(hook)

@@ -1,7 +1,7 @@
 """After a step the ranks have different parameters, so they train different models.
 
 ## What it finds
-After each of the first steps, and later after every seventh, every watched rank publishes a digest of the bits of
+After each of the first steps, and later after every thirteenth, every watched rank publishes a digest of the bits of
 each parameter and compares it with those of the other ranks. The finding names the first step and the first tensor
 that differ, and which ranks agree.
 
@@ -26,8 +26,8 @@ If no wrapper holds the model the finding is a `warning`, because each rank may 
 
 ## Cost
 One pass over the parameters on their device and one message through the store of the process group, in each of the
-first steps and in every seventh step after that. No collective is called, and no rank waits for another, except for up
-to three seconds at the end of the loop.
+first steps and in every thirteenth step after that. No collective is called, and no rank waits for another, except for
+up to three seconds at the end of the loop.
 
 ## Lesson
 No lab of its own; in [Lab 81](../../lessons/distributed/81_one_waits.md) the ranks diverge for one step before

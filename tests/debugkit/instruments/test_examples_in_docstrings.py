@@ -12,6 +12,7 @@ from torch import nn
 
 import debugkit
 from labs.authoring import printed
+from torch_versions import needs_python_device
 
 MODULES = [
     found.name for found in pkgutil.walk_packages(debugkit.__path__, "debugkit.") if "__main__" not in found.name
@@ -34,7 +35,12 @@ def examples() -> list[doctest.DocTest]:
     return found
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+def marked(example: doctest.DocTest) -> object:
+    simulates = example.name.endswith(".simulate_device")
+    return pytest.param(example, id=example.name, marks=[needs_python_device] if simulates else [])
+
+
+@pytest.mark.parametrize("example", [marked(example) for example in examples()])
 def test_the_example_runs_as_printed(example: doctest.DocTest) -> None:
     torch.manual_seed(0)
     output: list[str] = []

@@ -24,6 +24,9 @@ from debugkit.finding import NotExamined, SourceLine
 from debugkit.measurements.second_device.disposable_child import ChildFailed, in_child
 from debugkit.measurements.second_device.measure import _on_a_real_device
 from debugkit.setup import TrainingSetup
+from torch_versions import needs_python_device
+
+pytestmark = needs_python_device
 
 GLOBAL_TABLE = torch.ones(4)
 

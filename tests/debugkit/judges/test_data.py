@@ -342,6 +342,7 @@ SORTED = LabelOrder("labels", 400, 16, 15, 160, 20, 4, 0.75, -60.0, False, None)
         ({}, True),
         ({"log10_p": -8.9}, False),
         ({"overlapping": True}, False),
+        ({"shuffles": True}, False),
     ],
 )
 def test_labels_are_sorted_if_so_few_pairs_differ(changes: dict[str, object], fires: bool) -> None:

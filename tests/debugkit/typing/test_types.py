@@ -61,7 +61,7 @@ def pyright_errors() -> Errors:
     }
 
 
-@pytest.fixture(params=["mypy", "pyright"])
+@pytest.fixture(params=["mypy", pytest.param("pyright", marks=pytest.mark.extended)])
 def errors(request: pytest.FixtureRequest) -> Errors:
     found: Errors = request.getfixturevalue(f"{request.param}_errors")
     return found

@@ -70,3 +70,18 @@ def temperature_in_a_closure_that_the_optimizer_holds():
         "loss_fn": lambda model, batch: model(batch).square().mean() * scale.exp(),
         "optimizer": torch.optim.SGD([*model.parameters(), scale], lr=0.1),
     }
+
+
+def generator_whose_optimizer_steps_second_and_is_found_then():
+    """No optimizer is passed in, and the generator gets a gradient before its own optimizer has stepped."""
+    generator, critic = nn.Linear(4, 3), nn.Linear(3, 1)
+
+    def loop(model, _):
+        optimizers = [torch.optim.Adam(network.parameters(), lr=1e-3) for network in (critic, model)]
+        for sign, optimizer in [(1, optimizers[0]), (-1, optimizers[1])] * 6:
+            for each in optimizers:
+                each.zero_grad()
+            (sign * critic(model(torch.randn(8, 4)))).mean().backward()
+            optimizer.step()
+
+    return {"model": generator, "loop": loop}

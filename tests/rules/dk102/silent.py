@@ -89,3 +89,19 @@ def float32_master_of_a_float16_model():
                     half.copy_(own)
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def generator_whose_optimizer_steps_second_and_is_found_then():
+    """No optimizer is passed in, and the first one to step is the critic's."""
+    generator = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    critic = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+
+    def loop(model, _):
+        optimizers = [torch.optim.Adam(network.parameters(), lr=1e-3) for network in (critic, model)]
+        for sign, optimizer in [(1, optimizers[0]), (-1, optimizers[1])] * 6:
+            for each in optimizers:
+                each.zero_grad()
+            (sign * critic(model(torch.randn(16, 4)))).mean().backward()
+            optimizer.step()
+
+    return {"model": generator, "loop": loop}

@@ -43,6 +43,18 @@ def optimizer_that_wraps_another():
     return _program(model, [Lookahead(inner), inner])
 
 
+def new_optimizer_for_each_learning_rate():
+    def loop(model, _):
+        for rate in (1e-3, 3e-4, 1e-4, 3e-5, 1e-5):
+            optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(5, 3))["loss"].backward()
+                optimizer.step()
+
+    return {"model": Policy(), "loop": loop}
+
+
 def adam_first_and_lbfgs_afterwards():
     def loop(model, optimizer):
         x = torch.randn(5, 3)

@@ -137,7 +137,7 @@ def gan():
     optimizers = [torch.optim.Adam(part.parameters(), lr=2e-3) for part in model.values()]
 
     def loop(model, optimizers):
-        for _ in range(100):
+        for _ in range(130):
             for index, sign in ((1, 1.0), (0, -1.0)):
                 fake = model["generator"](torch.randn(16, 8))
                 score = model["discriminator"](fake).mean() - model["discriminator"](torch.randn(16, 8) + 1).mean()

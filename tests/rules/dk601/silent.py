@@ -47,6 +47,29 @@ def the_last_and_the_best_loss():
     return _program(loop)
 
 
+def losses_of_an_iteration_in_which_three_optimizers_step():
+    """What is logged of an iteration lives until the next one has replaced it."""
+    model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("encoder", "critic", "actor")})
+
+    def iteration(optimizers):
+        logged = {}
+        for name, optimizer in optimizers.items():
+            optimizer.zero_grad()
+            loss = _loss(model[name])
+            loss.backward()
+            optimizer.step()
+            logged[name] = loss
+        return logged
+
+    def loop(model, _):
+        optimizers = {name: torch.optim.SGD(part.parameters(), lr=0.01) for name, part in model.items()}
+        for _ in range(STEPS):
+            logged = iteration(optimizers)
+        assert len(logged) == 3
+
+    return {"model": model, "loop": loop}
+
+
 def accumulation():
     def loop(model, optimizer):
         for _ in range(STEPS):

@@ -61,6 +61,24 @@ def replay_buffer_made_at_once():
     return _program(loop)
 
 
+def episodes_that_become_longer_and_are_forgotten_after_the_step():
+    """What an episode kept is freed after `optimizer.step()`, before the model is called again."""
+    kept = []
+
+    def loop(model, optimizer):
+        for episode in range(48):
+            for _ in range(4 + episode):
+                kept.append(model(torch.randn(256, 32)))
+            loss = torch.stack([output.square().mean() for output in kept]).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            del kept[:]
+            del loss
+
+    return _program(loop)
+
+
 def moving_average_of_the_weights():
     def loop(model, optimizer):
         average = torch.optim.swa_utils.AveragedModel(model)

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
 from two_ranks import alone, leave
 
 

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from two_ranks import alone, leave, two_ranks
 
 import debugkit
+from two_ranks import alone, leave, two_ranks
 
 
 def _policy():

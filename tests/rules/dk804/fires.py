@@ -5,9 +5,9 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from two_ranks import LIMIT_S, meet_and_hurry, two_ranks
 
 import debugkit
+from two_ranks import LIMIT_S, meet_and_hurry, two_ranks
 
 
 def _prepare():

@@ -5,9 +5,9 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from two_ranks import alone, leave, two_ranks
 
 import debugkit
+from two_ranks import alone, leave, two_ranks
 
 
 def _prepare():

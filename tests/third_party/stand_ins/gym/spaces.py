@@ -1,0 +1,3 @@
+"""The spaces of gymnasium."""
+
+from gymnasium.spaces import *  # noqa: F403

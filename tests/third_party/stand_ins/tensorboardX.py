@@ -1,0 +1,5 @@
+"""tensorboardX, without files."""
+
+from tensorboard_writer import SummaryWriter
+
+__all__ = ["SummaryWriter"]

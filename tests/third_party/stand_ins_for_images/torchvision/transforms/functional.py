@@ -1,0 +1,1 @@
+"""Empty: the scripts import it for images, and their data have none."""
