@@ -1,0 +1,108 @@
+"""Faults of reproducibility: seeds, orders and checkpoints."""
+
+from __future__ import annotations
+
+from labs.mystery.operators.operator import TRAIN, Edit, Operator
+
+REPRODUCIBILITY = (
+    Operator(
+        "every_epoch_alike",
+        "reproducibility",
+        2,
+        "DK703",
+        "order",
+        "order",
+        "The loss repeats the same pattern in every epoch.",
+        "The order of an epoch depends on the seed alone, so every epoch visits the frames in the same order.",
+        (Edit(TRAIN, "manual_seed(1000 * seed + epoch)", "manual_seed(1000 * seed)"),),
+    ),
+    Operator(
+        "order_not_repeatable",
+        "reproducibility",
+        2,
+        "lab71",
+        "order",
+        "order",
+        "Two runs with the same seed are different.",
+        "The seed of the order depends on the global generator, which another process has seeded otherwise.",
+        (Edit(TRAIN, "manual_seed(1000 * seed + epoch)", "manual_seed(torch.initial_seed() + 1000 * seed + epoch)"),),
+    ),
+    Operator(
+        "global_seed_reset",
+        "reproducibility",
+        2,
+        "DK705",
+        "evaluation",
+        "evaluation",
+        "After every validation the same random numbers come back.",
+        "Validation seeds the global generator, which the training uses too.",
+        (
+            Edit(
+                TRAIN,
+                "    was_training = policy.training\n    policy.eval()\n    total",
+                "    was_training = policy.training\n    torch.manual_seed(0)\n    policy.eval()\n    total",
+            ),
+        ),
+    ),
+    Operator(
+        "optimizer_not_restored",
+        "reproducibility",
+        2,
+        "DK704",
+        "checkpoint",
+        "resume",
+        "The loss jumps after every restart.",
+        "The state of the optimizer is saved but not restored.",
+        (Edit(TRAIN, '        self.optimizer.load_state_dict(saved["optimizer"])\n', ""),),
+    ),
+    Operator(
+        "schedule_not_restored",
+        "reproducibility",
+        2,
+        "DK704",
+        "checkpoint",
+        "resume",
+        "Every restart begins with a warm-up.",
+        "The state of the scheduler is saved but not restored.",
+        (Edit(TRAIN, '        self.scheduler.load_state_dict(saved["scheduler"])\n', ""),),
+    ),
+    Operator(
+        "checkpoint_incomplete",
+        "reproducibility",
+        1,
+        "DK704",
+        "checkpoint",
+        "resume",
+        "No run can be resumed: loading its checkpoint raises an error.",
+        "The checkpoint lacks an entry that loading needs.",
+        (Edit(TRAIN, '            "scheduler": self.scheduler.state_dict(),\n', ""),),
+    ),
+    Operator(
+        "average_not_restored",
+        "reproducibility",
+        2,
+        "DK704",
+        "checkpoint",
+        "resume",
+        "After a restart the averaged policy is worse than before it.",
+        "The running average is saved but not restored.",
+        (Edit(TRAIN, '        self.average.load_state_dict(saved["average"])\n', ""),),
+    ),
+    Operator(
+        "split_not_repeatable",
+        "reproducibility",
+        2,
+        "lab71",
+        "order",
+        "order",
+        "The validation loss of a resumed run is suddenly better.",
+        "The seed of the split depends on the global generator, so episodes change sides when that is seeded otherwise.",
+        (
+            Edit(
+                TRAIN,
+                "generator = torch.Generator().manual_seed(seed)",
+                "generator = torch.Generator().manual_seed(torch.initial_seed() + seed)",
+            ),
+        ),
+    ),
+)
