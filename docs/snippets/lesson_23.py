@@ -10,19 +10,20 @@ sys.modules.pop("policy", None)
 # --8<-- [start:measure]
 import torch
 from labs.vla.dataset import batches, demonstrations
+from labs.vla.training import learning_rate_at
 from policy import build_policy
 
 policy = build_policy(seed=0)
-batch = next(batches(demonstrations(16, seed=23), batch_size=16, steps=1, seed=23))
-optimizer = torch.optim.AdamW(policy.parameters(), lr=5e-3)
+optimizer = torch.optim.AdamW(policy.parameters(), betas=(0.9, 0.95))
 logits = []
 policy.head.register_forward_hook(lambda _, __, output: logits.append(output.detach()))
 
-for step in range(100):
+for step, batch in enumerate(batches(demonstrations(16, seed=23), batch_size=16, steps=70, seed=23)):
+    optimizer.param_groups[0]["lr"] = learning_rate_at(step, steps=70, peak=3e-3)
     loss = policy(**batch).loss
     optimizer.zero_grad()
     loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), float("inf"))  # clips nothing, returns the norm
+    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)  # the norm before it was clipped
     if step % 10 == 0 or not norm.isfinite():
         apart = (logits[-1].amax(-1) - logits[-1].amin(-1)).max()
         print(f"step {step:2d}  loss {loss:8.5f}  gradient norm {norm:8.4f}  best and worst bin {apart:3.0f} apart")
