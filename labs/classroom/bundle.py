@@ -27,11 +27,14 @@ from labs.classroom.bundle_files import (
     readme,
     short_hints,
 )
+from labs.grading import catalog
 from labs.grading.answers import ANSWERS, PACKED, packed
 from labs.grading.catalog import Lab
 from labs.grading.errors import UsageError
 from labs.learner.lesson import LESSON, lesson_file
-from labs.learner.pack import PACK, Pack
+from labs.learner.pack import Pack
+from labs.learner.pack_source import PACK
+from labs.learner.paths import PATHS
 from labs.locale import CATALOGUE
 
 ARCHIVES = {".zip": "zip", ".tar.gz": "gztar"}
@@ -103,6 +106,8 @@ def _write(root: Path, labs: Sequence[Lab], pack: Pack, hints: int) -> None:
     (root / "labs").mkdir()
     for module in _LABS.glob("*.py"):
         shutil.copyfile(module, root / "labs" / module.name)
+    if (catalog.LABS_ROOT / PATHS).is_file():
+        shutil.copyfile(catalog.LABS_ROOT / PATHS, root / "labs" / PATHS)
     for package in PACKAGES:
         shutil.copytree(_LABS / package, root / "labs" / package, ignore=ignored)
     for name in _COMPARING:

@@ -11,6 +11,7 @@ from labs.authoring.content_hash import content_of
 from labs.classroom.entries import entries_of
 from labs.classroom.grade_class import grade_all, work_for
 from labs.classroom.key import read_key
+from labs.classroom.part import WHOLE, Part
 from labs.classroom.results import Result, ResultsFile, document, read_results
 from labs.classroom.similarity import Pair, near_identical
 from labs.classroom.submissions import Submitted, submissions_of
@@ -23,20 +24,36 @@ RESULTS, KEY = "results.jsonl", "class.key"
 
 
 class ClassSession:
-    """The submissions in `folder`, graded for `labs`, with all results in `out`. Raises UsageError."""
+    """The submissions in `folder`, graded for `labs`, with all results in `out`. Raises UsageError.
 
-    def __init__(self, folder: Path, labs: Sequence[Lab], out: Path, key: Path | None = None) -> None:
+    With a `part`, only that part of the submissions. Results in the folders `graded_in`, of runs elsewhere with the
+    same key, are taken over and not graded again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        labs: Sequence[Lab],
+        out: Path,
+        key: Path | None = None,
+        *,
+        part: Part = WHOLE,
+        graded_in: Sequence[Path] = (),
+    ) -> None:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder. Give the folder that the course platform exported, unzipped.")
         self.labs, self.out = labs, out
         entries = [entry for entry in entries_of(folder) if not _is_inside(out, folder / entry.student)]
         if not entries:
             raise UsageError(f"{folder} has no submissions: it needs a folder or a zip file for each learner.")
+        for elsewhere in graded_in:
+            _expect_file(elsewhere / RESULTS)
         out.mkdir(parents=True, exist_ok=True)
         self._key = read_key(key or out / KEY)
-        self.submitted = [one for entry in entries for one in submissions_of(entry, labs)]
+        self.submitted = part.of([one for entry in entries for one in submissions_of(entry, labs)])
         self._content = {lab.id: _content(lab) for lab in labs}
-        self.known = self._known()
+        self.known = self._known(out)
+        self._take_over(graded_in)
 
     @property
     def left(self) -> list[Submitted]:
@@ -65,9 +82,18 @@ class ClassSession:
             write_atomically(self.out / name, text.encode())
         return [self.out / name for name in pages]
 
-    def _known(self) -> dict[tuple[str, str], Result]:
-        """The earlier results that still hold: same files, same lab, and the key's signature."""
-        earlier = read_results(self.out / RESULTS)
+    def _take_over(self, folders: Sequence[Path]) -> None:
+        """Add the results of other runs that hold here, and write them to this run's file."""
+        with ResultsFile(self.out / RESULTS) as file:
+            for folder in folders:
+                for one, result in self._known(folder).items():
+                    if one not in self.known:
+                        file.add(result)
+                        self.known[one] = result
+
+    def _known(self, folder: Path) -> dict[tuple[str, str], Result]:
+        """The results in a folder that still hold: same files, same lab, and the key's signature."""
+        earlier = read_results(folder / RESULTS)
         held = {}
         for one in self.submitted:
             result = earlier.get((one.student, one.lab.id))
@@ -89,10 +115,14 @@ def changed_results(out: Path, key: Path | None = None) -> tuple[int, list[Resul
     """How many results `out` has, and those whose signature is not the key's. Raises UsageError."""
     path, found = out / RESULTS, key or out / KEY
     for needed in (path, found):
-        if not needed.is_file():
-            raise UsageError(f"{needed} is missing. Give the folder that `lab class grade` wrote its results to.")
+        _expect_file(needed)
     results, secret = read_results(path), read_key(found)
     return len(results), [one for _, one in sorted(results.items()) if not one.is_signed_by(secret)]
+
+
+def _expect_file(path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"{path} is missing. Give the folder that `lab class grade` wrote its results to.")
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

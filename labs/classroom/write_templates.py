@@ -10,11 +10,12 @@ from typing import Literal, get_args
 from labs.grading.catalog import Lab
 from labs.grading.errors import UsageError
 
-Platform = Literal["gradescope", "github", "docker", "devcontainer"]
+Platform = Literal["gradescope", "github", "matrix", "docker", "devcontainer"]
 PLATFORMS: tuple[str, ...] = get_args(Platform)
 FILES: dict[str, dict[str, str]] = {
     "gradescope": {"setup.sh": "setup.sh", "run_autograder": "run_autograder"},
     "github": {"classroom.yml": ".github/workflows/classroom.yml"},
+    "matrix": {"class.yml": ".github/workflows/class.yml"},
     "docker": {"Dockerfile": "Dockerfile"},
     "devcontainer": {"devcontainer.json": ".devcontainer/devcontainer.json"},
 }

@@ -12,6 +12,7 @@ from labs.cli import (
     demo_command,
     export_command,
     grade_command,
+    mystery_command,
     observe_commands,
     overview_commands,
     upgrade_command,
@@ -20,6 +21,7 @@ from labs.cli import (
 from labs.cli.class_commands import classroom
 from labs.cli.dev_commands import dev
 from labs.cli.in_language import OPTION
+from labs.cli.which_lab import has_mysteries
 
 app = typer.Typer(
     name="lab",
@@ -68,11 +70,13 @@ def _root(
 
 for _name, _command in {
     "list": overview_commands.list_labs,
+    "next": overview_commands.next_one,
     "start": attempt_commands.start,
     "run": observe_commands.run,
     "grade": grade_command.grade,
     "hint": attempt_commands.hint,
     "watch": watch_command.watch,
+    "mystery": mystery_command.mystery,
     "diagnose": observe_commands.diagnose,
     "diff": attempt_commands.diff,
     "reset": attempt_commands.reset,
@@ -87,7 +91,9 @@ for _name, _command in {
 }.items():
     app.command(_name)(_command)
 
-# A course pack has neither.
+# A course pack has none of these.
+if not has_mysteries():
+    app.registered_commands[:] = [one for one in app.registered_commands if one.name != "mystery"]
 for _group, _package in ((classroom, "labs.classroom"), (dev, "labs.authoring.verify")):
     if find_spec(_package) is not None:
         app.add_typer(_group)

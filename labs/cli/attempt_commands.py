@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,8 +17,9 @@ from labs.cli.failures import RefusedError
 from labs.cli.options import LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
 from labs.cli.show_diff import show_diff
+from labs.cli.which_lab import which_lab
 from labs.grading.answers import ANSWERS, correct_answers
-from labs.grading.catalog import Lab, find
+from labs.grading.catalog import Lab
 from labs.grading.submission_text import clean
 from labs.learner import progress
 from labs.learner.checks_hash import checks_hash
@@ -30,8 +33,12 @@ from labs.locale import message, translated
 
 def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Copy a lab's files into your workspace and show what to do next."""
-    lab, here = find(number), resolve(workspace)
-    copied = start_attempt(here, lab)
+    lab, here = which_lab(number, workspace), resolve(workspace)
+    show_started(here, lab, start_attempt(here, lab))
+
+
+def show_started(here: Workspace, lab: Lab, copied: bool) -> None:
+    """What a lab is about, where its files are and what to do next."""
     minutes = message("{minutes} min", minutes=lab.minutes)
     facts = f"{'★' * lab.difficulty}{'☆' * (3 - lab.difficulty)} · {translated(lab.loudness)} · {minutes}"
     out.print(f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]  [quiet]{facts}[/]")
@@ -69,7 +76,7 @@ def hint(
     from rich.markdown import Markdown
     from rich.padding import Padding
 
-    lab, here = find(number), resolve(workspace)
+    lab, here = which_lab(number, workspace), resolve(workspace)
     here.started_attempt(lab)
     all_hints = hints(lab)
     known = read_progress(here).labs.get(lab.id)
@@ -81,7 +88,7 @@ def hint(
     shown = all_hints[wanted - 1]
     place = message("lab {id} · hint {wanted} of {hints}", id=lab.id, wanted=wanted, hints=HINTS)
     out.print(f"\n  [quiet]{place}[/]  [strong]{escape(translated(shown.title))}[/]\n")
-    out.print(Padding(Markdown(translated(shown.text)), (0, 2)))
+    out.print(Padding(Markdown(_by_paragraph(shown.text)), (0, 2)))
     out.print()
     if wanted < HINTS:
         next_command(f"lab hint {lab.id}", "if this is not enough")
@@ -92,7 +99,7 @@ def hint(
 
 def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Show what you have changed since `lab start`."""
-    lab, here = find(number), resolve(workspace)
+    lab, here = which_lab(number, workspace), resolve(workspace)
     attempt, starter = here.started_attempt(lab), here.starter(lab)
     changes = diff_from_starter(lab, attempt, "yours", starter=starter)
     changes += diff_of_answers(lab, attempt, "yours", starter=starter)
@@ -106,7 +113,7 @@ def diff(number: LabNumber, workspace: WorkspaceOption = None) -> None:
 
 def reset(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Restore a lab's original files. Your attempt is kept."""
-    lab, here = find(number), resolve(workspace)
+    lab, here = which_lab(number, workspace), resolve(workspace)
     kept = here.reset(lab)
     out.print(
         f"\n  {message('Lab {id} has its original files again. Your attempt is kept in', id=lab.id)}\n"
@@ -128,7 +135,7 @@ def solution(
     from rich.markdown import Markdown
     from rich.padding import Padding
 
-    lab, here = find(number), resolve(workspace)
+    lab, here = which_lab(number, workspace), resolve(workspace)
     require_solutions("solutions")
     status = read_progress(here).status(lab.id)
     if status not in ("passed", "given_up"):
@@ -141,13 +148,31 @@ def solution(
     out.print(
         f"\n  [strong]{lab.id} · {escape(translated(lab.title))}[/]  [quiet]{translated('the shipped solution')}[/]\n"
     )
-    show_diff(diff_from_starter(lab, lab.solution, "solution"))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, why = _solution(lab, Path(scratch))
+        show_diff(diff_from_starter(lab, folder, "solution"))
     _show_answers(lab)
-    why = lab.solution / "why.md"
-    if why.is_file():
+    if why:
         out.print()
-        out.print(Padding(Markdown(translated(why.read_text(encoding="utf-8").strip())), (0, 2)))
+        out.print(Padding(Markdown(_by_paragraph(why)), (0, 2)))
     out.print()
+
+
+def _solution(lab: Lab, scratch: Path) -> tuple[Path, str]:
+    """The folder of the solution and why it is correct; those of a mystery are composed into a scratch folder."""
+    if lab.id.startswith("mystery"):
+        from labs.mystery.mystery_lab import MysteryLab, solution_of
+
+        assert isinstance(lab, MysteryLab)
+        return scratch, solution_of(lab, scratch)
+    why = lab.solution / "why.md"
+    return lab.solution, why.read_text(encoding="utf-8").strip() if why.is_file() else ""
+
+
+def _by_paragraph(text: str) -> str:
+    """A translated text; the hints of a mystery are composed of sentences, and each is translated by itself."""
+    whole = translated(text)
+    return whole if whole != text else "\n\n".join(translated(one) for one in text.split("\n\n"))
 
 
 def _show_answers(lab: Lab) -> None:

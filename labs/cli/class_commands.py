@@ -14,6 +14,7 @@ from labs.cli.console import OUTCOME_MARKS, err, out, path_markup
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption
 from labs.grading.catalog import all_labs, find
+from labs.grading.errors import UsageError
 from labs.grading.submission_text import clean
 from labs.locale import message, translated
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from labs.classroom.results import Result
 
 classroom = typer.Typer(
-    name="class", help="For instructors: grade, check, autograde, template, bundle.", no_args_is_help=True
+    name="class", help="For instructors: grade, key, check, autograde, template, bundle.", no_args_is_help=True
 )
 
 KeyOption = Annotated[
@@ -41,17 +42,33 @@ def grade(
     to: Annotated[Path, typer.Option("--out", metavar="OUT", help="Where the results are.")] = Path("class-results"),
     key: KeyOption = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many submissions to grade at once.")] = 1,
+    part: Annotated[
+        str | None,
+        typer.Option("--part", metavar="K/N", help="Only this part, such as 2/4. Needs --key.", show_default=False),
+    ] = None,
+    graded_in: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", metavar="OUT", help="Take over the results of another run. Repeatable.", show_default=False
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Grade the submissions of a class; what an earlier run graded is kept.
 
     Exit code 0: every submission was graded. 2: usage error. 3: the grader failed on one; repeat the command.
     """
+    from labs.classroom.part import WHOLE, Part
     from labs.classroom.results import document
     from labs.classroom.session import ClassSession
 
+    if (part or graded_in) and not (key and key.is_file()):
+        raise UsageError(
+            "Runs that share results need one key: create it with `lab class key FILE`, and give --key FILE."
+        )
     labs = list(dict.fromkeys(find(number) for number in numbers)) if numbers else list(all_labs())
-    session = ClassSession(folder, labs, to, key)
+    chosen = Part.read(part) if part else WHOLE
+    session = ClassSession(folder, labs, to, key, part=chosen, graded_in=graded_in or ())
     with one_document(as_json) as emit:
         known = len(session.known)
         if known and not as_json:
@@ -65,6 +82,21 @@ def grade(
         if not as_json:
             _show_total(list(session.known.values()), pages)
     raise typer.Exit(3 if any(one.verdict == "error" for one in session.known.values()) else 0)
+
+
+@classroom.command(name="key")
+def create_key(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key is written.")] = Path("class.key"),
+) -> None:
+    """Create a class's key, for runs on several machines. A key that exists is kept."""
+    from labs.classroom.key import read_key
+
+    existed = path.exists()
+    read_key(path)
+    if existed:
+        out.print(f"  [quiet]{translated('kept')}[/] {path_markup(path)}", soft_wrap=True)
+    else:
+        _show_written(path)
 
 
 @classroom.command()
@@ -121,7 +153,9 @@ def autograde(
 
 @classroom.command()
 def template(
-    platform: Annotated[str, typer.Argument(metavar="NAME", help="gradescope, github, docker or devcontainer.")],
+    platform: Annotated[
+        str, typer.Argument(metavar="NAME", help="gradescope, github, matrix, docker or devcontainer.")
+    ],
     numbers: Annotated[list[str], typer.Argument(metavar="NN...", help="The labs that are graded.")],
     to: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files are written.")] = Path(),
 ) -> None:

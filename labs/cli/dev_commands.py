@@ -216,3 +216,32 @@ def mutate(
             documents.append(to_json(result))
         emit({"schema": 1, "labs": documents})
     raise typer.Exit(int(any(document["counts"]["holes"] for document in documents)))
+
+
+@dev.command()
+def mystery(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 1 on.")] = 20,
+    scratch: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the result of each seed is kept; a later run continues.")
+    ] = Path(".mystery-seeds"),
+    write: Annotated[bool, typer.Option("--write", help="Record the result in labs/mystery/measured.json.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the mysteries of many seeds. Exit 1 if one is unfair."""
+    from labs.mystery.measured import measure, record_of, write_record
+
+    results = []
+    with one_document(as_json) as emit, err.status("[quiet]seed 1[/]", spinner_style="quiet") as status:
+        for result in measure(seeds, scratch):
+            results.append(result)
+            status.update(f"[quiet]seed {result['seed']}[/]")
+            for problem in result["problems"]:
+                err.print(f"seed {result['seed']}: {problem}", markup=False, soft_wrap=True)
+        record = record_of(results)
+        emit(record)
+    if write:
+        write_record(record)
+    if not as_json:
+        seen = sum(count > 0 for count in record["operators"].values())
+        out.print(f"  {len(results)} seeds, {seen} operators, {record['median seconds']} s of CPU time for each")
+    raise typer.Exit(int(any(result["problems"] for result in results)))

@@ -15,7 +15,8 @@ from labs.cli.failures import RefusedError
 from labs.cli.fan_out import Finished, fan_out
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumbers, WorkspaceOption
-from labs.grading.catalog import Lab, all_labs, find
+from labs.cli.which_lab import lab_of
+from labs.grading.catalog import Lab, all_labs
 from labs.learner.atomic_file import write_atomically
 from labs.learner.workspace import Workspace, resolve
 from labs.locale import message
@@ -45,7 +46,8 @@ def grade(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Check your fix. Exit code 0: passed, 1: failed, 2: usage error, 3: the grader failed."""
-    labs, here = _chosen(numbers, every), resolve(workspace)
+    here = resolve(workspace)
+    labs = _chosen(numbers, every, here)
     with one_document(as_json) as emit:
         for lab in labs:
             if here.attempt(lab).is_dir():
@@ -72,13 +74,13 @@ def grade(
     raise typer.Exit(grading.exit_code(grades))
 
 
-def _chosen(numbers: list[str] | None, every: bool) -> list[Lab]:
+def _chosen(numbers: list[str] | None, every: bool, here: Workspace) -> list[Lab]:
     if every and numbers:
         raise RefusedError("Give lab numbers or --all, not both.")
     if not every and not numbers:
         raise RefusedError("Which lab? `lab grade 03` grades one lab, `lab grade --all` grades all of them.")
     if not every:
-        return list(dict.fromkeys(find(number) for number in numbers or ()))
+        return list(dict.fromkeys(lab_of(number, here) for number in numbers or ()))
     from labs.grading.extras import missing_modules
 
     able = []

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from labs.cli.take_option import take_option
 from labs.locale import ENGLISH, language_of, set_language, translated
 
 OPTION = "--lang"
@@ -16,18 +17,7 @@ def take_language(arguments: list[str]) -> list[str]:
 
     Raises LanguageError.
     """
-    rest: list[str] = []
-    wanted = None
-    left = iter(arguments)
-    for one in left:
-        if one == "--":
-            rest += [one, *left]
-        elif one == OPTION:
-            wanted = next(left, "")
-        elif one.startswith(f"{OPTION}="):
-            wanted = one.partition("=")[2]
-        else:
-            rest.append(one)
+    wanted, rest = take_option(OPTION, arguments)
     set_language(ENGLISH)  # a message about an unknown language is English
     set_language(language_of() if wanted is None else wanted)
     return rest

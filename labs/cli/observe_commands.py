@@ -14,7 +14,8 @@ from labs.cli.console import err, next_command, out, paragraph, print_hanging
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
-from labs.grading.catalog import Lab, find
+from labs.cli.which_lab import which_lab
+from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.lesson import lesson_place
 from labs.learner.pack import has_solutions, require_solutions
@@ -24,7 +25,7 @@ from labs.locale import message, translated
 
 def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Reproduce the symptom with your copy of a lab."""
-    lab = find(number)
+    lab = which_lab(number, workspace)
     worked = show_symptom(lab, resolve(workspace).started_attempt(lab))
     if lesson_place(lab) is not None:
         next_command(f"lab open {lab.id}", "read how to measure it")
@@ -56,7 +57,7 @@ def diagnose(number: LabNumber, workspace: WorkspaceOption = None, as_json: Json
     from labs.cli.show_findings import has_errors, show_findings
     from labs.grading import diagnose as examine
 
-    lab = find(number)
+    lab = which_lab(number, workspace)
     require_solutions("diagnosis")
     attempt = resolve(workspace).started_attempt(lab)
     with one_document(as_json) as emit:

@@ -13,8 +13,9 @@ def _of_file(given: str) -> str:
     """The number of the lab whose folder holds the given file, if it is a path; otherwise what was given."""
     if "/" not in given:
         return given
-    folders = (re.fullmatch(r"lab(\d\d)_\w+", part) for part in reversed(Path(given).absolute().parts))
-    return next((found[1] for found in folders if found), given)
+    parts = reversed(Path(given).absolute().parts)
+    folders = (re.fullmatch(r"lab(\d\d)_\w+|(mystery-\d[\w-]*)", part) for part in parts)
+    return next((found[1] or found[2] for found in folders if found), given)
 
 
 def _of_files(given: list[str] | None) -> list[str] | None:
@@ -48,6 +49,10 @@ WorkspaceOption = Annotated[
         help="Your workspace. Default: the nearest parent folder with .lab/, then ./workspace.",
         show_default=False,
     ),
+]
+PathOption = Annotated[
+    str | None,
+    typer.Option("--path", metavar="NAME", help="Only the labs of a path, in its order.", show_default=False),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, in English, and nothing else.")

@@ -1,4 +1,4 @@
-"""Commands about all labs and the workspace: list, progress, open, doctor, init."""
+"""Commands about all labs and the workspace: list, next, progress, open, doctor, init."""
 
 from __future__ import annotations
 
@@ -12,23 +12,43 @@ import typer
 from labs.cli.console import err, next_command, notice, out, path_markup
 from labs.cli.failures import RefusedError
 from labs.cli.one_document import one_document
-from labs.cli.options import JsonOption, LabNumber, WorkspaceOption
-from labs.cli.show_list import list_document, show_list
-from labs.grading.catalog import all_labs, find
+from labs.cli.options import JsonOption, LabNumber, PathOption, WorkspaceOption
+from labs.cli.show_list import list_document, show_list, show_path
+from labs.cli.which_lab import begun_mysteries, which_lab
+from labs.grading.catalog import all_labs
 from labs.grading.submission_text import clean
 from labs.learner import progress as learner_progress
+from labs.learner.next_lab import next_lab
+from labs.learner.paths import find_path
 from labs.learner.workspace import Workspace, make_workspace, resolve
 from labs.locale import message, translated
 
 
-def list_labs(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def list_labs(workspace: WorkspaceOption = None, as_json: JsonOption = False, path: PathOption = None) -> None:
     """Show every lab, what it is about and your status."""
     loaded = read_progress(resolve(workspace))
+    chosen = find_path(path) if path is not None else None
     if as_json:
         with one_document(True) as emit:
-            emit(list_document(all_labs(), loaded))
+            emit(list_document(chosen.of(all_labs()) if chosen else all_labs(), loaded, path))
+    elif chosen is not None and path is not None:
+        show_path(path, chosen, all_labs(), loaded)
     else:
         show_list(all_labs(), loaded)
+
+
+def next_one(workspace: WorkspaceOption = None, as_json: JsonOption = False, path: PathOption = None) -> None:
+    """Propose the lab to do next, by what it builds on and what was hard for you, and say why."""
+    from labs.cli.show_next import next_document, show_next
+
+    loaded = read_progress(resolve(workspace))
+    chosen = find_path(path).of(all_labs()) if path is not None else None
+    suggestion = next_lab(all_labs(), loaded, chosen)
+    if as_json:
+        with one_document(True) as emit:
+            emit(next_document(suggestion, path))
+    else:
+        show_next(suggestion, loaded, path, chosen)
 
 
 def progress(
@@ -55,9 +75,9 @@ def progress(
         export_progress(loaded, export)
     elif as_json:
         with one_document(True) as emit:
-            emit(progress_document(loaded, all_labs()))
+            emit(progress_document(loaded, all_labs(), begun_mysteries(loaded, here)))
     else:
-        show_progress(all_labs(), loaded)
+        show_progress(all_labs(), loaded, begun_mysteries(loaded, here))
 
 
 def open_lesson(number: LabNumber) -> None:
@@ -66,7 +86,7 @@ def open_lesson(number: LabNumber) -> None:
 
     from labs.learner.lesson import lesson_address, lesson_file, lesson_place
 
-    lab = find(number)
+    lab = which_lab(number, None)
     place = lesson_place(lab)
     if place is None:
         raise RefusedError(f"Lab {lab.id} has no lesson in this pack.")

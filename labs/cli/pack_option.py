@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from labs.learner.pack_source import begin_pack, is_address, pack_folder, seen_before
+from labs.cli.take_option import take_option
+from labs.learner.pack_source import PACK, begin_pack, is_address, pack_folder, seen_before
 
 OPTION = "--pack"
 TRUST = "The checks of a pack run in the grader's own process, with your rights: use only packs that you trust."
@@ -21,7 +22,9 @@ def use_pack(arguments: Sequence[str]) -> tuple[list[str], str]:
 
     Returns the arguments without the option, and a sentence that says why there is no pack, which is otherwise empty.
     """
-    given, rest = _split(arguments)
+    given, rest = take_option(OPTION, arguments)
+    if given is None:
+        return rest, ""
     try:
         if not given:
             return rest, "Which pack? `--pack DIR` takes a folder, `--pack URL@COMMIT` a Git repository."
@@ -44,24 +47,9 @@ def _use(given: str, rest: list[str]) -> None:
     folder = pack_folder(given)
     os.environ["VLA_LABS_ROOT"] = str(folder / "labs")
     os.environ["LAB_PACK"] = given  # what the commands that are printed begin with
-    from labs.learner.pack import PACK, read_pack, require_version
+    from labs.learner.pack import read_pack, require_version
 
     pack = read_pack(folder / PACK)
     require_version(pack)
     if not seen_before(given if is_address(given) else str(folder)):
         sys.stderr.write(f"lab: {TRUST} This one is {pack.name} {pack.version}, in {folder}.\n")
-
-
-def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The last value of `--pack`, and the other arguments."""
-    value, rest, waiting = "", [], False
-    for one in arguments:
-        if waiting:
-            value, waiting = one, False
-        elif one == OPTION:
-            waiting = True
-        elif one.startswith(f"{OPTION}="):
-            value = one.partition("=")[2]
-        else:
-            rest.append(one)
-    return "" if waiting else value, rest

@@ -80,7 +80,7 @@ def show_grade(grade: Grade, lab: Lab, folder: Path | None = None) -> None:
     if grade.verdict == "passed":
         if has_solutions():
             next_command(f"lab solution {lab.id}", "compare with the shipped solution")
-        next_command("lab list", "choose another")
+        next_command("lab next", "the lab to do next, and why")
         out.print()
 
 

@@ -10,9 +10,11 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from labs.cli.console import STATUS_MARKS, next_command, out
+from labs.cli.console import STATUS_MARKS, next_command, out, paragraph, print_hanging, with_pack
 from labs.grading.catalog import Lab
+from labs.learner.next_lab import Suggestion, next_lab
 from labs.learner.pack import current_pack
+from labs.learner.paths import LearningPath, all_paths
 from labs.learner.progress import Progress
 from labs.learner.status import learner_status
 from labs.locale import message, translated
@@ -23,11 +25,12 @@ NARROW = 60
 """Below this width those columns are left out."""
 
 
-def list_document(labs: Sequence[Lab], progress: Progress) -> dict[str, Any]:
-    """The JSON document of `lab list --json`."""
-    keys = ("id", "slug", "title", "chapter", "difficulty", "minutes", "loudness", "rules")
+def list_document(labs: Sequence[Lab], progress: Progress, path: str | None = None) -> dict[str, Any]:
+    """The JSON document of `lab list --json`; of the labs of a path, with the path's name."""
+    keys = ("id", "slug", "title", "chapter", "difficulty", "minutes", "loudness", "prerequisites", "rules")
     return {
         "schema": 1,
+        **({"path": path} if path is not None else {}),
         "labs": [{**{key: getattr(lab, key) for key in keys}, "status": progress.status(lab.id)} for lab in labs],
     }
 
@@ -48,10 +51,32 @@ def show_list(labs: Sequence[Lab], progress: Progress) -> None:
         out.print(f"\n  [quiet]{translated(chapter)}[/]")
         out.print(_table(list(members), progress, title_width))
     out.print(f"\n  [quiet]{_legend()}[/]")
-    upcoming = _next(labs, progress)
-    if upcoming is not None:
-        verb, why = ("grade", "in progress") if progress.status(upcoming.id) == "started" else ("start", upcoming.title)
-        next_command(f"lab {verb} {upcoming.id}", why)
+    names = ", ".join(all_paths())
+    if names:
+        print_hanging(
+            "  ", Text(with_pack(message("`lab list --path NAME` shows a path: {names}", names=names)), "quiet")
+        )
+    _show_next(next_lab(labs, progress))
+
+
+def show_path(name: str, path: LearningPath, labs: Sequence[Lab], progress: Progress) -> None:
+    """The labs of a path in its order, and what to do next."""
+    own = path.of(labs)
+    passed = sum(progress.status(lab.id) == "passed" for lab in own)
+    hours = f"{sum(lab.minutes for lab in own) / 60:.0f}"
+    counted = message("{passed} of {labs} passed, {hours} hours", passed=passed, labs=len(own), hours=hours)
+    out.print(f"\n  [strong]{name}[/]  [quiet]{counted}[/]")
+    paragraph(path.title)
+    paragraph(path.about, "quiet")
+    out.print()
+    out.print(_table(own, progress, max((cell_len(translated(lab.title)) for lab in own), default=0)))
+    out.print(f"\n  [quiet]{_legend()}[/]")
+    _show_next(next_lab(labs, progress, own))
+
+
+def _show_next(suggestion: Suggestion | None) -> None:
+    if suggestion is not None:
+        next_command(f"lab {suggestion.command} {suggestion.lab.id}", suggestion.why)
     out.print()
 
 
@@ -81,12 +106,3 @@ def _legend() -> str:
         f"{STATUS_MARKS[key][0]} {translated(key.replace('_', ' '))}"
         for key in ("new", "started", "passed", "given_up")
     )
-
-
-def _next(labs: Sequence[Lab], progress: Progress) -> Lab | None:
-    """The first lab in progress, else the first new one, in the order of the curriculum."""
-    for status in ("started", "new"):
-        for lab in labs:
-            if progress.status(lab.id) == status:
-                return lab
-    return None

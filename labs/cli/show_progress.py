@@ -16,13 +16,13 @@ from labs.locale import message, translated
 BAR_WIDTH = 24
 
 
-def show_progress(labs: Sequence[Lab], progress: Progress) -> None:
-    """The level, one line per started lab, and the achievements."""
-    now = learner_status(progress, labs)
+def show_progress(labs: Sequence[Lab], progress: Progress, mysteries: Sequence[Lab] = ()) -> None:
+    """The level, one line per started lab and mystery, and the achievements."""
+    now = learner_status(progress, labs, mysteries)
     out.print()
     level = message("level {level}, {name}", level=now.level, name=translated(now.level_name))
     out.print(f"  [strong]{level}[/]  {_bar(now)}  [quiet]{_ahead(now)}[/]")
-    touched = [lab for lab in labs if lab.id in progress.labs]
+    touched = [lab for lab in (*labs, *mysteries) if lab.id in progress.labs]
     if not touched:
         out.print(f"\n  [quiet]{translated('No lab started yet.')}[/]")
         next_command("lab list", "choose one")

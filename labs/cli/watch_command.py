@@ -20,8 +20,9 @@ from labs.cli.keyboard import on_key
 from labs.cli.observe_commands import show_symptom
 from labs.cli.options import LabNumber, WorkspaceOption
 from labs.cli.overview_commands import list_labs, read_progress
+from labs.cli.which_lab import which_lab
 from labs.grading.answers import ANSWERS
-from labs.grading.catalog import Lab, all_labs, find
+from labs.grading.catalog import Lab, all_labs
 from labs.learner.watch import on_save, version
 from labs.learner.workspace import Workspace, resolve
 from labs.locale import message, translated
@@ -40,7 +41,7 @@ def watch(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Grade a lab now and after every save, until it passes. In a terminal, single keys do more; they are shown."""
     from labs.grading import ForkServer
 
-    lab: Lab | None = find(number)
+    lab: Lab | None = which_lab(number, workspace)
     here = resolve(workspace)
     assert lab is not None
     here.started_attempt(lab)

@@ -10,9 +10,7 @@ import msgspec
 from labs.grading import catalog
 from labs.grading.catalog import CatalogError
 from labs.grading.errors import UsageError
-
-PACK = "pack.toml"
-"""The file that makes a folder with `labs/` a pack."""
+from labs.learner.pack_source import PACK
 
 
 class Pack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

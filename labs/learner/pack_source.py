@@ -17,6 +17,8 @@ from pathlib import Path
 from labs.learner.atomic_file import write_atomically
 
 PACK = "pack.toml"
+"""The file that makes a folder with `labs/` a pack."""
+
 _ADDRESS = re.compile(r"(?P<url>(?:https|ssh|file)://[^\s@][^\s]*|[\w.-]+@[\w.-]+:[^\s]+)@(?P<commit>[^@\s/]+)")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _URL = re.compile(r"(?:https|ssh|file)://|[\w.-]+@[\w.-]+:")

@@ -50,6 +50,17 @@ def in_workspace(workspace: Workspace, collection: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
+def cold_start() -> None:
+    """For a test whose subject is how a sandbox starts."""
+
+
+@pytest.fixture(autouse=True)
+def _warm_grades(request: pytest.FixtureRequest) -> None:
+    if "cold_start" not in request.fixturenames:
+        request.getfixturevalue("shared_server")
+
+
+@pytest.fixture
 def lab_command(in_workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """`lab ARGS…` in this process: exit code, stdout, stderr."""
     from labs.cli import console

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,6 @@ from labs.learner import progress
 from labs.learner.workspace import Workspace, make_workspace
 
 Run = Callable[..., tuple[int, str, str]]
-LAB = [sys.executable, "-m", "labs.cli"]
 MOUNTING = ["unshare", "--user", "--map-root-user", "--mount"]
 ROOT = Path(__file__).parents[2]
 
@@ -156,13 +156,15 @@ def test_every_command_works_without_home_terminal_colour_and_unicode(
     attempt: Path,
     in_workspace: Workspace,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    lab_process: tuple[list[str], dict[str, Any]],
 ) -> None:
     moved = tmp_path / "작업 공간"
     in_workspace.root.rename(moved)
     kept = ("PATH", "PYTHONPATH", "VLA_LABS_ROOT", "OMP_NUM_THREADS", "TMPDIR")
     environment = {name: os.environ[name] for name in kept if name in os.environ} | HARSH
-    done = run([*LAB, *command.split()], cwd=moved, env=environment, stdin=subprocess.DEVNULL, encoding="utf-8")
+    lab, options = lab_process
+    options |= {"cwd": moved, "env": environment, "stdin": subprocess.DEVNULL, "encoding": "utf-8"}
+    done = run([*lab, *command.split()], **options)
     assert done.returncode == 0, done
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -174,9 +176,9 @@ def test_every_command_works_without_home_terminal_colour_and_unicode(
 
 
 SMALL_DISK = """
-disk=$1 solution=$2 accident=$3 lab="$4 -m labs.cli"
+disk=$1 solution=$2 accident=$3 lab=("${@:4}")
 mount -t tmpfs -o size=200k tmpfs "$disk" && cd "$disk" || exit 77
-$lab init mine >/dev/null && cd mine && $lab start 03 >/dev/null || exit 78
+"${lab[@]}" init mine >/dev/null && cd mine && "${lab[@]}" start 03 >/dev/null || exit 78
 cp "$solution" lab03_swapped_order/policy.py
 cp .lab/progress.json "$disk.before"
 if [ "$accident" = full ]; then
@@ -185,10 +187,10 @@ else
     mount -o remount,ro "$disk"
 fi
 for command in "hint 03" "start 03" "reset 03" "solution 03 --give-up" "progress --export $disk/out.json"; do
-    $lab $command 2>&1
+    "${lab[@]}" $command 2>&1
     echo "exit $?"
 done
-TMPDIR="$disk.tmp" $lab grade 03 --json
+TMPDIR="$disk.tmp" "${lab[@]}" grade 03 --json
 echo "exit $?"
 find . -type f -not -name lock | sort
 cmp .lab/progress.json "$disk.before" && cmp "$solution" lab03_swapped_order/policy.py && echo unchanged
@@ -198,14 +200,18 @@ SAID = {"full": "No space left on device|the disk is full", "read-only": "Read-o
 
 @pytest.mark.slow
 @pytest.mark.parametrize("accident", SAID)
-def test_a_full_and_a_read_only_disk_lose_nothing_and_are_one_sentence(accident: str, lab: Lab, tmp_path: Path) -> None:
+def test_a_full_and_a_read_only_disk_lose_nothing_and_are_one_sentence(
+    accident: str, lab: Lab, lab_process: tuple[list[str], dict[str, Any]], tmp_path: Path
+) -> None:
     if shutil.which("unshare") is None or run([*MOUNTING, "true"]).returncode != 0:
         pytest.skip("this system permits no mount")
     disk = tmp_path / "disk"
     disk.mkdir()
     disk.with_name("disk.tmp").mkdir()
-    arguments = [disk, lab.solution / "policy.py", accident, sys.executable]
-    done = run([*MOUNTING, "bash", "-c", SMALL_DISK, "bash", *arguments], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    command, options = lab_process
+    arguments = [disk, lab.solution / "policy.py", accident, *command]
+    options |= {"env": os.environ | {"PYTHONPATH": str(ROOT)}}
+    done = run([*MOUNTING, "bash", "-c", SMALL_DISK, "bash", *arguments], **options)
     assert done.returncode == 0, done
     said = done.stdout.splitlines()
     for _ in range(5):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -234,11 +233,13 @@ def test_the_lesson_must_say_where_to_write_the_answer(asked: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_watch_grades_again_when_the_answers_are_saved(asked: Lab, in_workspace: Workspace) -> None:
+def test_watch_grades_again_when_the_answers_are_saved(
+    asked: Lab, in_workspace: Workspace, lab_process: tuple[list[str], dict[str, Any]]
+) -> None:
     in_workspace.start(asked)
     (in_workspace.attempt(asked) / "policy.py").write_text((asked.solution / "policy.py").read_text())
-    command = [sys.executable, "-u", "-m", "labs.cli", "watch", "03"]
-    with started(command, cwd=in_workspace.root, stdout=subprocess.PIPE, text=True) as watching:
+    command, options = lab_process
+    with started([*command, "watch", "03"], cwd=in_workspace.root, stdout=-1, text=True, **options) as watching:
         assert watching.stdout is not None
         for line in watching.stdout:
             if "waiting for you to save policy.py or answers.toml" in line:

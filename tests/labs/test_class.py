@@ -6,10 +6,13 @@ import csv
 import json
 import os
 import re
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,12 +21,14 @@ from child_processes import run
 from labs.classroom import grade_class
 from labs.classroom.entries import LARGEST_FILE_BYTES, entries_of
 from labs.classroom.key import read_key, seed_for
+from labs.classroom.part import Part
 from labs.classroom.results import Result, ResultsFile, read_results
 from labs.classroom.similarity import near_identical
 from labs.classroom.submissions import submissions_of
 from labs.classroom.tables import as_csv, as_html
 from labs.classroom.write_templates import FILES, PLATFORMS
 from labs.grading.catalog import Lab, all_labs
+from labs.grading.errors import UsageError
 
 LabCommand = Callable[..., tuple[int, str, str]]
 
@@ -112,8 +117,37 @@ def test_an_archive_cannot_write_outside_or_fill_the_memory(export: Path, lab: L
     assert sorted(path.name for path in export.parent.rglob("policy.py") if "export" in str(path)) == []
 
 
+class ThisProcess:
+    """In place of a pool of processes: does each piece of work when it is submitted."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> ThisProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(*arguments))
+        return done
+
+    def shutdown(self, **_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grades without a pool; that its processes may die is another test's."""
+    monkeypatch.setattr(grade_class, "ProcessPoolExecutor", ThisProcess)
+
+
 @pytest.mark.slow
-def test_a_class_is_graded_resumed_and_signed(export: Path, lab: Lab, lab_command: LabCommand, tmp_path: Path) -> None:
+def test_a_class_is_graded_resumed_and_signed(
+    export: Path, lab: Lab, lab_command: LabCommand, no_processes: None, tmp_path: Path
+) -> None:
     write(export / "solved", solved(lab))
     write(export / "unsolved", unsolved(lab))
     write(export / "crashes", {"policy.py": "import os\nos._exit(3)\n"})
@@ -146,6 +180,74 @@ def test_a_class_is_graded_resumed_and_signed(export: Path, lab: Lab, lab_comman
     assert "1 of 5 results do not have this key's signature" in said
     lab_command(*grade)
     assert read_results(lines)["empty", "03"].verdict == "missing", "a changed result is graded again"
+
+
+def test_parts_hold_each_submission_once(export: Path) -> None:
+    for student in "abcde":
+        write(export / student, {"policy.py": f"answer = {student!r}\n"})
+    labs = list(all_labs()[:2])
+    everything = [one for entry in entries_of(export) for one in submissions_of(entry, labs)]
+    for count in (1, 2, 3, 12):
+        parts = [Part(number, count).of(everything) for number in range(1, count + 1)]
+        told = sorted((one.student, one.lab.id) for part in parts for one in part)
+        assert told == sorted((one.student, one.lab.id) for one in everything)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "-1/2", "a/b", "1/2/3", "1/99999"])
+def test_what_is_not_a_part_is_a_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a part"):
+        Part.read(text)
+
+
+@pytest.mark.slow
+def test_two_machines_grade_a_class_that_one_command_joins(
+    export: Path, lab: Lab, lab_command: LabCommand, no_processes: None, tmp_path: Path
+) -> None:
+    """Two processes, with a folder of results each, at the same time; then the results are joined."""
+    write(export / "unsolved", unsolved(lab))
+    for student in ("empty", "nobody", "absent"):
+        (export / student).mkdir()
+    key = tmp_path / "class.key"
+    assert lab_command("class", "key", str(key))[0] == 0
+    grade = ["class", "grade", str(export), "03", "--key", str(key)]
+    machines = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "labs.cli",
+                *grade,
+                "--part",
+                f"{number}/2",
+                "--out",
+                str(tmp_path / f"part-{number}"),
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+        for number in (1, 2)
+    ]
+    try:
+        assert [one.wait(timeout=300) for one in machines] == [0, 0]
+    finally:
+        for one in machines:
+            one.kill()
+    parts = [read_results(tmp_path / f"part-{number}" / "results.jsonl") for number in (1, 2)]
+    assert [len(part) for part in parts] == [2, 2]
+
+    taken = ("--from", str(tmp_path / "part-1"), "--from", str(tmp_path / "part-2"))
+    code, shown, said = lab_command(*grade, "--out", str(tmp_path / "all"), *taken)
+    assert code == 0, said
+    assert "4 results of an earlier run still hold." in shown
+    joined = read_results(tmp_path / "all" / "results.jsonl")
+    assert joined == parts[0] | parts[1], "nothing is graded again"
+    assert lab_command("class", "check", str(tmp_path / "all"), "--key", str(key))[0] == 0
+
+    forged = tmp_path / "part-1" / "results.jsonl"
+    forged.write_text(forged.read_text().replace('"missing"', '"passed"').replace('"failed"', '"passed"'))
+    lab_command(*grade, "--out", str(tmp_path / "again"), *taken)
+    verdicts = {one.verdict for one in read_results(tmp_path / "again" / "results.jsonl").values()}
+    assert verdicts == {"missing", "failed"}, "a result that was changed is not taken over"
 
 
 @pytest.mark.extended
@@ -217,6 +319,8 @@ def test_only_what_is_long_and_not_the_shipped_fix_is_near_identical() -> None:
     [
         (("nowhere",), "nowhere is not a folder"),
         (("empty",), "has no submissions"),
+        (("empty", "--part", "1/2"), "create it with `lab class key FILE`"),
+        (("empty", "--from", "part-1"), "create it with `lab class key FILE`"),
     ],
 )
 def test_a_mistake_is_one_sentence(lab_command: LabCommand, arguments: tuple[str, ...], told: str) -> None:
@@ -261,8 +365,13 @@ def test_a_template_is_valid_and_names_the_labs(platform: str, lab_command: LabC
             assert run(["bash", "-n", str(path)]).returncode == 0
             assert os.access(path, os.X_OK)
         elif path.suffix == ".yml":
-            steps = yaml.safe_load(text)["jobs"]["grade"]["steps"]
-            assert any("lab class autograde submission 03" in step.get("run", "") for step in steps)
+            steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+            grading = [
+                step["run"]
+                for step in steps
+                if re.search(r"lab class (autograde submission|grade submissions) 03", step.get("run", ""))
+            ]
+            assert len(grading) == (2 if platform == "matrix" else 1)
         elif path.suffix == ".json":
             assert "lab doctor" in json.loads(text)["postCreateCommand"]
         else:

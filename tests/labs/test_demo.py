@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +14,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.extended
-def test_the_demo_shows_every_stage_in_order(tmp_path: Path) -> None:
-    done = run([sys.executable, "-m", "labs.cli", "demo"], cwd=tmp_path)
+def test_the_demo_shows_every_stage_in_order(tmp_path: Path, lab_process: tuple[list[str], dict[str, Any]]) -> None:
+    command, options = lab_process
+    done = run([*command, "demo"], cwd=tmp_path, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     parts = ["The symptom", "✗ 03", "DK002", "+    ", "✓ 03", "Refused, diagnosed, fixed, passed."]
     places = [done.stdout.index(part) for part in parts]

@@ -11,6 +11,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from labs.learner import progress
 from labs.learner.workspace import Workspace
 
 Run = Callable[..., tuple[int, str, str]]
+LabProcess = tuple[list[str], dict[str, Any]]
 pytestmark = pytest.mark.slow
 
 
@@ -169,11 +171,13 @@ def descendants(root: int) -> dict[Process, str]:
     return found
 
 
-def test_watch_grades_again_when_the_file_is_saved_and_ends_at_a_pass(lab: Lab, in_workspace: Workspace) -> None:
+def test_watch_grades_again_when_the_file_is_saved_and_ends_at_a_pass(
+    lab: Lab, in_workspace: Workspace, lab_process: LabProcess
+) -> None:
     submit(in_workspace, lab, lab.folder / "policy.py")
-    command = [sys.executable, "-u", "-m", "labs.cli", "watch", "03"]
+    command, options = lab_process
     seen = []
-    with started(command, cwd=in_workspace.root, stdout=subprocess.PIPE, text=True) as watching:
+    with started([*command, "watch", "03"], cwd=in_workspace.root, stdout=-1, text=True, **options) as watching:
         assert watching.stdout is not None
         for line in watching.stdout:
             seen.append(line)

@@ -46,7 +46,7 @@ def solved(in_workspace: Workspace, lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def attempts(cold_start: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry for each start of a sandbox."""
     started: list[str] = []
     start = ColdLauncher.launch
@@ -73,7 +73,7 @@ def test_a_sandbox_that_ends_at_once_is_started_twice_and_then_explained(
 
 
 def test_a_process_that_the_system_refuses_is_explained(
-    lab_command: Run, solved: Lab, monkeypatch: pytest.MonkeyPatch
+    lab_command: Run, solved: Lab, cold_start: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -83,12 +83,45 @@ def breaks_at(starter: ModuleType) -> float:
     raise AssertionError("Every gradient is finite.")
 
 
+def mean_time(starter: ModuleType) -> float:
+    torch.manual_seed(26)
+    return starter.sample_times(torch.zeros(2**20, 1, dtype=torch.bfloat16)).nanmean().item()
+
+
 def finite_after_backward(starter: ModuleType) -> str:
     frames = starter.wrist_demonstrations(2000, seed=3)
     policy = starter.build_policy(frames, seed=0)
     policy(**next(batches(frames, batch_size=32, steps=1, seed=3))).loss.backward()
     finite = {name: one.grad.isfinite().sum() for name, one in policy.named_parameters() if one.grad is not None}
     return _largest(finite, margin=2)
+
+
+def tenth_movement(starter: ModuleType) -> float:
+    ensemble = starter.TemporalEnsemble(lambda _: torch.ones(1, starter.HORIZON, 3))
+    movements = [float(ensemble({})[0, 0, 0]) for _ in range(10)]
+    return movements[-1]
+
+
+def counted(starter: ModuleType) -> float:
+    policy = starter.build_policy(seed=0)
+    frames = demonstrations(3, seed=0)
+    observation = starter.observation_batch(frames.image, frames.state, frames.instruction)
+    seen = policy(**observation, **starter.collate_texts(["o 17 100", "c 33 -26", "o -9 -100"]))
+    seen.logits.retain_grad()
+    seen.loss.backward()
+    return float(seen.logits.grad.ne(0).any(dim=-1).sum())
+
+
+def not_finite(starter: ModuleType) -> float:
+    batch = one_batch(32, 32, 24)
+    batch["views"] = torch.randn(32, 2, 3, 64, 64, generator=torch.Generator().manual_seed(24))
+    batch["shows"] = torch.ones(32, 2, 16, dtype=torch.bool)
+    batch["shows"][5, 1] = False
+    policy = starter.build_policy(seed=0)
+    policy(**batch).loss.backward()
+    parameters = list(policy.parameters())
+    assert len(parameters) == 62
+    return sum(not parameter.grad.isfinite().all() for parameter in parameters)
 
 
 def weight_ratio(starter: ModuleType) -> float:
@@ -158,6 +191,10 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("18", "wrong_sign_below"): wrong_sign_below,
     ("21", "finite_after_backward"): finite_after_backward,
     ("22", "breaks_at"): breaks_at,
+    ("26", "mean_time"): mean_time,
+    ("35", "counted"): counted,
+    ("47", "tenth_step"): tenth_movement,
+    ("24", "not_finite"): not_finite,
     ("53", "weight_ratio"): weight_ratio,
     ("62", "keeps_most"): keeps_most,
     ("71", "different_tables"): different_tables,

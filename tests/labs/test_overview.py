@@ -49,7 +49,8 @@ def test_list_as_json_has_the_documented_form(lab_command: Run) -> None:
     assert (code, err, document["schema"]) == (0, "", 1)
     (only,) = document["labs"]
     assert list(only) == [
-        *("id", "slug", "title", "chapter", "difficulty", "minutes", "loudness", "rules", "status"),
+        *("id", "slug", "title", "chapter", "difficulty", "minutes", "loudness", "prerequisites"),
+        *("rules", "status"),
     ]
     assert (only["id"], only["status"], only["rules"]) == ("03", "new", [])
 

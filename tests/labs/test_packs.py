@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,15 +33,16 @@ def pack(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lab_at(tmp_path: Path) -> LabAt:
+def lab_at(tmp_path: Path, lab_process: tuple[list[str], dict[str, Any]]) -> LabAt:
     """`lab ARGS…` in a process of its own, for a user who has used nothing yet."""
+    command, options = lab_process
     kept = {name: value for name, value in os.environ.items() if name not in ("VLA_LABS_ROOT", "LAB_PACK")}
     environment = kept | {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment |= {"HOME": str(tmp_path), "COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)}
     (tmp_path / "here").mkdir()
 
     def at(*arguments: str | Path, cwd: Path = tmp_path / "here") -> subprocess.CompletedProcess[str]:
-        return run([sys.executable, "-m", "labs.cli", *arguments], cwd=cwd, env=environment)
+        return run([*command, *arguments], cwd=cwd, env=environment, **options)
 
     return at
 

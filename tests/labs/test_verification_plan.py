@@ -157,9 +157,8 @@ def test_what_holds_is_listed_and_what_changed_is_verified_with_the_reason(
     checks = edited.folder / "checks.py"
     checks.write_text(checks.read_text().replace("for batch in (1, 5)", "for batch in (1, 5, 6)"))
     (unchanged.folder / "hints.md").write_text((unchanged.folder / "hints.md").read_text() + "\nAnd so on.\n")
-    code, out, err = lab_command("dev", "verify", "--changed", "--jobs", "2")
+    code, out, err = lab_command("dev", "verify", "--changed")
     assert code == 0, out + err
-    assert multiprocessing.active_children() == []
     assert "✓ 04  swapped_order  31 grades · its own files changed since" in out
     assert "unchanged since their full verification: 03" in out
     assert "2 of 2 labs meet the requirements" in out

@@ -6,18 +6,20 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import shared_server
 from child_processes import run, started
 from labs.grading import CheckResult, Grade
 from labs.grading.catalog import Lab
 from labs.learner.place import place_of
 from labs.learner.vscode import BEGINS, PLACE, TESTS, WAITS
 from labs.learner.workspace import Workspace
+from shared_server import SharedServer
 
 LabCommand = Callable[..., tuple[int, str, str]]
 FAULTS = {
@@ -124,18 +126,19 @@ def test_a_file_that_cannot_be_completed_stops_the_export(
 
 @pytest.mark.slow
 def test_the_tests_explorer_shows_every_check(
-    lab_command: LabCommand, attempt: Path, in_workspace: Workspace, lab: Lab
+    lab_command: LabCommand, attempt: Path, in_workspace: Workspace, lab: Lab, server: SharedServer
 ) -> None:
     lab_command("export", "--vscode")
-    command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-rA", TESTS]
-    refused = run(command, cwd=in_workspace.root).stdout
+    command, options = shared_server.command(server, "import pytest; raise SystemExit(pytest.main())")
+    command += ["-p", "no:cacheprovider", "-rA", TESTS]
+    refused = run(command, cwd=in_workspace.root, **options).stdout
     name = f"{TESTS}::TestLab03SwappedOrder"
     assert f"FAILED {name}::test_equals_the_reference" in refused
     assert "actions come out in the robot's units" in refused
     assert "action * std + mean, rtol" not in refused
     assert "1 skipped" in refused
     attempt.write_bytes((lab.solution / "policy.py").read_bytes())
-    passed = run(command, cwd=in_workspace.root)
+    passed = run(command, cwd=in_workspace.root, **options)
     assert passed.returncode == 0
     for check in ("test_equals_the_reference", "test_round_trip", "test_reaches"):
         assert f"PASSED {name}::{check}" in passed.stdout
@@ -144,11 +147,13 @@ def test_the_tests_explorer_shows_every_check(
 
 
 @pytest.mark.slow
-def test_the_watch_task_knows_when_a_grade_begins_and_ends(attempt: Path) -> None:
-    command = [sys.executable, "-u", "-m", "labs.cli", "watch", str(attempt)]
+def test_the_watch_task_knows_when_a_grade_begins_and_ends(
+    attempt: Path, lab_process: tuple[list[str], dict[str, Any]]
+) -> None:
+    command, options = lab_process
     seen = []
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    with started(command, cwd=attempt.parent, text=True, stdin=-3, stdout=-1, stderr=-3, env=environment) as process:
+    options |= {"cwd": attempt.parent, "text": True, "stdin": -3, "stdout": -1, "stderr": -3}
+    with started([*command, "watch", str(attempt)], **options) as process:
         for line in process.stdout or ():
             seen += [name for name, pattern in (("begins", BEGINS), ("waits", WAITS)) if re.match(pattern, line)]
             if "waits" in seen:

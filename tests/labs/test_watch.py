@@ -11,7 +11,8 @@ import shutil
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from labs.learner.workspace import Workspace
 
 pytestmark = pytest.mark.slow
 WITH_THE_TERMINAL = """
-import fcntl, sys, termios
+import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from labs.cli import main
-raise SystemExit(main(sys.argv[1:]))
+os.execv(sys.argv[1], sys.argv[1:])
 """
 WAITING = "waiting for you to save policy.py"
+LabProcess = tuple[list[str], dict[str, Any]]
+Watching = Callable[[], AbstractContextManager["Terminal"]]
 ESCAPES = re.compile(r"\x1b\[[0-?]*[@-~]")
 KEYS = "h hint · l list · r run · n next lab · q quit"
 
@@ -71,15 +73,21 @@ class Terminal:
         return int(self.process.returncode)
 
 
+@pytest.fixture
+def watching(in_workspace: Workspace, lab_process: LabProcess) -> Watching:
+    """`with watching() as terminal:` runs `lab watch 03` in the workspace."""
+    return lambda: _watching(in_workspace.root, *lab_process)
+
+
 @contextlib.contextmanager
-def watching(folder: Path) -> Iterator[Terminal]:
+def _watching(folder: Path, lab: list[str], options: dict[str, Any]) -> Iterator[Terminal]:
     primary, secondary = pty.openpty()
     before = termios.tcgetattr(secondary)
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150"}
-    command = [sys.executable, "-c", WITH_THE_TERMINAL, "watch", "03"]
+    command = [sys.executable, "-c", WITH_THE_TERMINAL, *lab, "watch", "03"]
     streams = {"stdin": secondary, "stdout": secondary, "stderr": secondary}
     try:
-        with started(command, cwd=folder, env=environment, **streams) as process:
+        with started(command, cwd=folder, env=environment, **streams, **options) as process:
             yield Terminal(primary, process, before)
         assert termios.tcgetattr(secondary) == before, "the terminal is not as it was"
     finally:
@@ -94,9 +102,9 @@ def started_lab(in_workspace: Workspace, lab: Lab) -> Path:
 
 
 def test_keys_do_what_the_commands_do_and_quit_restores_the_terminal(
-    started_lab: Path, in_workspace: Workspace
+    started_lab: Path, in_workspace: Workspace, watching: Watching
 ) -> None:
-    with watching(in_workspace.root) as terminal:
+    with watching() as terminal:
         assert "not fixed yet" in terminal.until(KEYS)
         terminal.press("h")
         assert "hint 1 of 3" in terminal.until(KEYS)
@@ -116,7 +124,7 @@ def test_keys_do_what_the_commands_do_and_quit_restores_the_terminal(
 
 
 def test_a_pass_is_shown_after_a_save_and_the_next_lab_is_watched(
-    started_lab: Path, in_workspace: Workspace, lab: Lab, collection: Path
+    started_lab: Path, in_workspace: Workspace, lab: Lab, collection: Path, watching: Watching
 ) -> None:
     for root in ("labs", "solutions"):
         shutil.copytree(collection / root / "lab03_swapped_order", collection / root / "lab04_second")
@@ -124,7 +132,7 @@ def test_a_pass_is_shown_after_a_save_and_the_next_lab_is_watched(
     text = metadata.read_text().replace('"03"', '"04"').replace('"swapped_order"', '"second"')
     metadata.write_text(text.replace("The arm that overshoots", "The second arm"))
     catalog.all_labs.cache_clear()
-    with watching(in_workspace.root) as terminal:
+    with watching() as terminal:
         terminal.until(WAITING)
         shutil.copy(lab.solution / "policy.py", started_lab)
         assert "✓ passed" in terminal.until(WAITING)
@@ -146,10 +154,10 @@ ENDLESS = {
 
 @pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS)
 def test_a_save_ends_the_grade_of_the_older_file_which_is_neither_shown_nor_recorded(
-    endless: str, started_lab: Path, in_workspace: Workspace, lab: Lab
+    endless: str, started_lab: Path, in_workspace: Workspace, lab: Lab, watching: Watching
 ) -> None:
     solution = (lab.solution / "policy.py").read_text()
-    with watching(in_workspace.root) as terminal:
+    with watching() as terminal:
         assert "not fixed yet" in terminal.until(WAITING)
         started_lab.write_text(solution + "\n" + endless)
         terminal.until("✓ actions come out" if "normalise" in endless else "03 · The arm that overshoots")
@@ -163,16 +171,16 @@ def test_a_save_ends_the_grade_of_the_older_file_which_is_neither_shown_nor_reco
     assert progress.read(in_workspace).progress.labs["03"].grades == 2
 
 
-def test_ctrl_c_ends_it_and_restores_the_terminal(started_lab: Path, in_workspace: Workspace) -> None:
-    with watching(in_workspace.root) as terminal:
+def test_ctrl_c_ends_it_and_restores_the_terminal(started_lab: Path, watching: Watching) -> None:
+    with watching() as terminal:
         terminal.until(KEYS)
         terminal.press("\x03")
         assert terminal.ended() == 130
     assert "Nothing is left running" in terminal.shown
 
 
-def test_a_stopped_and_continued_process_reads_single_keys_again(started_lab: Path, in_workspace: Workspace) -> None:
-    with watching(in_workspace.root) as terminal:
+def test_a_stopped_and_continued_process_reads_single_keys_again(started_lab: Path, watching: Watching) -> None:
+    with watching() as terminal:
         terminal.until(KEYS)
         process = psutil.Process(terminal.process.pid)
         process.suspend()

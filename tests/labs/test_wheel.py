@@ -125,6 +125,7 @@ def test_the_labs_require_debugkit_and_do_not_contain_it(wheel: Path) -> None:
     assert metadata(wheel, "entry_points.txt").split() == ["[console_scripts]", "lab", "=", "labs.cli:main"]
 
 
+@pytest.mark.extended
 def test_debugkit_works_without_the_labs(debugkit_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     alone = install(tmp_path_factory, debugkit_wheel)
     (alone.work / "build.py").write_text(PROGRAM)
