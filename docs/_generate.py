@@ -21,8 +21,10 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _errors
+import _mystery
 import _rule_pages
 import _tables
+import _third_party
 from _translation import SUFFIX
 
 from debugkit.rule import all_rules
@@ -38,6 +40,8 @@ def pages() -> dict[str, str]:
     made = {f"{RULES}/index.md": rules_index()}
     made |= {_tables.rule_page(rule): _rule_pages.rule_page(rule) for rule in all_rules()}
     made[f"{REFERENCE}/mutants.md"] = mutation_page(all_labs())
+    made[f"{REFERENCE}/mystery.md"] = _mystery.page()
+    made["debugkit/third_party.md"] = _third_party.page()
     made["errors.md"] = _errors.page(all_labs(), all_rules())
     made |= {f"{REFERENCE}/{name}.md": command_page(name, app) for name, app in _command_lines().items()}
     return made

@@ -2,7 +2,7 @@
 
 mkdocs calls these functions (`hooks:` in mkdocs.yml). A page requests a list with a comment on a separate line:
 `<!-- labs: shapes -->` or `all`, `<!-- rules: shapes -->`, `<!-- checklists: shapes -->`, `<!-- symptoms: silent -->`,
-`<!-- instruments -->`, `<!-- chapters -->`, `<!-- compare -->`.
+`<!-- instruments -->`, `<!-- chapters -->`, `<!-- compare -->`, `<!-- paths -->`, `<!-- path links -->`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mkdocs.structure.files import File
 import debugkit
 from debugkit.rule import all_rules
 from labs.grading.catalog import Lab, all_labs
+from labs.learner.paths import all_paths
 
 INSTRUMENTS = Path(debugkit.__file__).parent / "instruments"
 _REQUESTED = re.compile(r"^<!-- (labs|rules|symptoms|checklists): (\w+) -->$", re.MULTILINE)
@@ -117,6 +118,9 @@ def _finished_markdown(markdown: str, page: Any) -> str:
     markdown = markdown.replace("<!-- instruments -->", _instruments())
     markdown = markdown.replace("<!-- chapters -->", _tables.chapter_list())
     markdown = markdown.replace("<!-- compare -->", _compare.table())
+    to_docs = "../" * path.count("/")
+    markdown = markdown.replace("<!-- paths -->", _tables.path_blocks(all_paths(), all_labs(), to_docs))
+    markdown = markdown.replace("<!-- path links -->", _tables.path_links(all_paths(), f"{to_docs}lessons/paths.md"))
     markdown = _REQUESTED.sub(lambda found: _table(found.group(1), found.group(2), path), markdown)
     folder = Path(page.file.abs_src_path).parent
     return _NOT_WRITTEN.sub(

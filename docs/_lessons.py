@@ -32,6 +32,7 @@ def card(lab: Lab, labs: Sequence[Lab]) -> str:
     """A lab's facts and commands, as HTML; the links are Markdown, which mkdocs resolves."""
     by_id = {other.id: other for other in labs}
     before = [by_id[number] for number in lab.prerequisites if number in by_id]
+    after = [other for other in labs if lab.id in other.prerequisites]
     following = next((other for other in labs if other.id > lab.id), None)
     extras = ",".join(["labs", *lab.extras])
     install = say("[Install the labs](../../start.md)")
@@ -43,7 +44,8 @@ def card(lab: Lab, labs: Sequence[Lab]) -> str:
         say("Difficulty"): f"{_tables.stars(lab)} {raises.format(level=lab.difficulty)}",
         say("Time"): say("{minutes} minutes", minutes=lab.minutes),
         say("Install first"): install,
-        say("Do before"): ", ".join(_numbered(other) for other in before) or say("nothing"),
+        say("Builds on"): _one_a_line(before) or say("nothing"),
+        **({say("Leads to"): _one_a_line(after)} if after else {}),
         say("Edit"): ", ".join(f"`{name}`" for name in lab.editable),
         **({say("Answer"): _questions(lab)} if lab.questions else {}),
         say("Next lab"): _numbered(following) if following else say("this is the last"),
@@ -59,6 +61,10 @@ def _questions(lab: Lab) -> str:
     if len(lab.questions) == 1:
         return say("one question in `answers.toml`")
     return say("{number} questions in `answers.toml`", number=len(lab.questions))
+
+
+def _one_a_line(labs: Sequence[Lab]) -> str:
+    return "<br>".join(_numbered(lab) for lab in labs)
 
 
 def _numbered(lab: Lab) -> str:

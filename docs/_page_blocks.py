@@ -53,6 +53,11 @@ class Block:
         return FENCE.match(self.text) is not None
 
     @property
+    def heading(self) -> re.Match[str] | None:
+        """The level, the text and the anchor of a heading; None of any other block."""
+        return None if self.fenced else HEADING.match(self.text)
+
+    @property
     def hash(self) -> str:
         """Eight hexadecimal digits of its text."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:8]
@@ -173,7 +178,7 @@ def anchors(text: str) -> list[str]:
     used: set[str] = set()
     made = []
     for block in blocks(text):
-        if not block.fenced and (heading := HEADING.match(block.text)):
+        if heading := block.heading:
             made.append(heading["anchor"] or unique(slugify_unicode(_plain(heading["text"]), "-"), used))
             used.add(made[-1])
     return made

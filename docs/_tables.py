@@ -7,7 +7,7 @@ into the committed pages.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from markdown.extensions.toc import slugify_unicode
 
 from debugkit.rule import Rule
 from labs.grading.catalog import Lab
+from labs.learner.paths import LearningPath
 
 DOCS = Path(__file__).resolve().parent
 
@@ -95,6 +96,30 @@ def labs_list(labs: Sequence[Lab], to_docs: str) -> str:
             say(lab.symptom),
         )
         for lab in labs
+    )
+
+
+def path_blocks(paths: Mapping[str, LearningPath], labs: Sequence[Lab], to_docs: str) -> str:
+    """Each path: whom it is for, its command, and its labs as an ordered list with stars and minutes."""
+    return "\n\n".join(_path_block(name, path, path.of(labs), to_docs) for name, path in paths.items())
+
+
+def path_links(paths: Mapping[str, LearningPath], to_page: str) -> str:
+    """The titles of the paths as links to their places on the page."""
+    return " · ".join(f"[{say(path.title)}]({to_page}#{name})" for name, path in paths.items())
+
+
+def _path_block(name: str, path: LearningPath, labs: Sequence[Lab], to_docs: str) -> str:
+    hours = f"{sum(lab.minutes for lab in labs) / 60:.0f}"
+    steps = "\n".join(
+        f'1. {lesson_link(lab, to_docs, numbered=True)} <span class="meta">{stars(lab)} · {_minutes(lab)}</span>'
+        for lab in labs
+    )
+    counted = say("{labs} labs, {hours} hours", labs=len(labs), hours=hours)
+    return (
+        f'## {say(path.title)} {{ #{name} }}\n\n{say(path.about)} <span class="meta">{counted}</span>\n\n'
+        f"```sh\nlab next --path {name}\n```\n\n"
+        f'<div class="path" markdown>\n\n{steps}\n\n</div>'
     )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import typer
 import yaml
-from _page_blocks import FENCE, FRONT, HEADING, Block, anchors, blocks
+from _page_blocks import FRONT, HEADING, Block, anchors, blocks
 
 DOCS = Path(__file__).resolve().parent
 SUFFIX = ".ko.md"
@@ -28,6 +28,7 @@ NOT_TRANSLATED = (
     "reference/*",
     "debugkit/api.md",
     "debugkit/accuracy.md",
+    "debugkit/third_party.md",
     "decisions.md",
     "contributing.md",
     "changelog.md",
@@ -144,14 +145,16 @@ def fill(source: Path, known: dict[str, str]) -> None:
     text = source.read_text("utf-8")
     lines = text.splitlines()
     stamped = []
-    headings = iter(anchors(text))
+    wanted = anchors(text)
     everything = _everything(text)
     for block in reversed(everything):
         translated = known.get(block.hash, block.text)
+        if block.heading:
+            translated = _with_anchor(translated, wanted.pop())
         lines[block.line - 1 : block.line - 1 + block.text.count("\n") + 1] = translated.splitlines()
     for block in everything:
         stamped.append(block.hash if block.hash in known or not block.translatable else "????????")
-    written = _with_anchors("\n".join(lines) + "\n", headings)
+    written = "\n".join(lines) + "\n"
     rows = [" ".join(stamped[start : start + 12]) for start in range(0, len(stamped), 12)]
     entry = "source: >-\n" + "".join(f"  {row}\n" for row in rows)
     front = FRONT.match(written)
@@ -176,15 +179,8 @@ def _without_anchor(text: str) -> str:
     return f"{heading['level']} {heading['text']}" if heading else text
 
 
-def _with_anchors(text: str, wanted: Iterator[str]) -> str:
-    lines, mark = [], ""
-    skipped = len(FRONT.match(text).group(0).splitlines()) if FRONT.match(text) else 0  # type: ignore[union-attr]
-    for number, line in enumerate(text.splitlines()):
-        if fence := FENCE.match(line):
-            mark = ("" if line.strip() == mark else mark) if mark else fence["mark"]
-        heading = HEADING.match(line) if not mark and number >= skipped else None
-        lines.append(f"{heading['level']} {heading['text']} {{ #{next(wanted)} }}" if heading else line)
-    return "\n".join(lines) + "\n"
+def _with_anchor(text: str, anchor: str) -> str:
+    return f"{_without_anchor(text)} {{ #{anchor} }}" if HEADING.match(text) else text
 
 
 def _stamped(text: str) -> list[str]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from left_behind import Descendants, end
+
+if TYPE_CHECKING:
+    from shared_server import SharedServer
 
 # `pytest -n` fills the cores with processes, and at one thread results repeat bitwise.
 THREADS = os.environ.get("TEST_THREADS", "1")  # .ci/processors tests with more
@@ -43,6 +47,36 @@ def nothing_is_left_at_the_end() -> Iterator[None]:
     yield
     if stayed := end(started.living()):
         pytest.fail("a fixture of the session leaves processes behind:\n" + "\n".join(stayed))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[SharedServer]:
+    """One fork server for all tests of a process: a warm grade costs a tenth of a cold one."""
+    from shared_server import SharedServer
+
+    with pytest.MonkeyPatch.context() as patch:
+        # A test that weakens its own server must not weaken this one, which starts whenever it is first needed.
+        patch.delenv("LAB_NO_NAMESPACES", raising=False)
+        patch.delenv("TMPDIR", raising=False)
+        running = SharedServer()
+    with running:
+        yield running
+
+
+@pytest.fixture
+def lab_process(server: SharedServer) -> tuple[list[str], dict[str, Any]]:
+    """A command that does what `lab` does in a process of its own, and how to start it: its grades are warm too."""
+    from shared_server import command
+
+    return command(server)
+
+
+@pytest.fixture
+def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every grade in this process is a warm one of that server. That a cold one is the same: `tests/grading`."""
+    from shared_server import share
+
+    share(lambda: request.getfixturevalue("server"), monkeypatch)
 
 
 class SharedProcesses:

@@ -22,7 +22,8 @@ from labs.invariants import (
     random_batch,
     random_padding,
 )
-from labs.vla.policy import OBSERVATION_KEYS, Policy
+from labs.policy_comparison import encoded, expect_gradients_of, with_louder_head
+from labs.vla.policy import Policy
 
 IGNORED = -100
 BINS = 64
@@ -33,8 +34,6 @@ LOUD = 6.0
 STEPS = {"2": 2.0, "10": 10.0, "100": 100.0}
 """Distances of neighbouring bins. The last of 64 bins is then 126, 630 or 6300 below the first."""
 SHIFT = 500.0
-NO_GRADIENT = 1e-5
-"""Of the largest gradient. A gradient that is zero, such as that of a key's bias, is rounding."""
 
 OVERFIT_STEPS = 60
 LOSS_BAR = 0.05
@@ -112,15 +111,7 @@ def test_loud_head_trains(submission: Submission, rng: Rng) -> None:
         of = f"of {size} frame{'s' * (size > 1)} with {'large' if louder > 1 else 'small'} logits"
         expect_equal(seen["loss"], loss.detach(), f"the loss {of}")
         expect_equal(seen["loss in evaluation"], loss.detach(), f"the loss in evaluation {of}")
-        gradients = {name: value.grad for name, value in policy.named_parameters()}
-        expect(listed(gradients.keys() - seen["gradients"].keys()), "what has no gradient").equals("nothing")
-        least = NO_GRADIENT * max(value.norm() for value in gradients.values())
-        other = {
-            name
-            for name, value in gradients.items()
-            if value.norm() > least and not close(seen["gradients"][name], value, rtol=1e-2)
-        }
-        expect(listed(other), f"what has another gradient in a batch {of}").equals("nothing")
+        expect_gradients_of(policy, seen["gradients"], of, rtol=1e-2)
 
 
 @check(
@@ -290,12 +281,9 @@ def targets(batch: dict[str, Tensor]) -> Tensor:
 
 def loud_base(seed: int, louder: float) -> Policy:
     """The base policy with its own token head, whose last layer is `louder` times as large."""
-    policy = Policy.from_base(head="tokens", seed=seed)
-    with torch.no_grad():
-        policy.head.mlp[-1].weight.mul_(louder)
-    return policy
+    return with_louder_head(Policy.from_base(head="tokens", seed=seed), louder)
 
 
 def head_output(policy: Policy, batch: Mapping[str, Tensor]) -> Tensor:
     """The output (B, H, A, bins) of a policy's head, without a temperature."""
-    return policy.head(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS}))
+    return policy.head(encoded(policy, batch))

@@ -26,16 +26,15 @@ from labs.invariants import (
     random_batch,
     random_padding,
 )
+from labs.policy_comparison import encoded, expect_gradients_of, with_louder_head
 from labs.vla.dataset import demonstrations as tabletop_demonstrations
 from labs.vla.heads import mean_over_steps
-from labs.vla.policy import OBSERVATION_KEYS, Policy
+from labs.vla.policy import Policy
 
 HORIZON = 4
 LOUD = 100.0
 """Factor on a fresh last layer. Errors are then much larger than 1, and most actions outside of the bounds."""
 CENTIMETRES = 100.0
-NO_GRADIENT = 1e-5
-"""Of the largest gradient. A gradient that is zero, such as that of a key's bias, is rounding."""
 ROUNDING = 1e-5
 """In metres."""
 EPISODES = 50
@@ -89,7 +88,9 @@ def test_executed_action(submission: Submission, rng: Rng) -> None:
     for size, louder in ((1, LOUD), (rng.integer(2, 9), 1.0)):
         batch, seed = lopsided_batch(rng, size), rng.seed()
         executed = submission.observe("loss_and_action", batch=batch, seed=seed, louder=louder)["executed"]
-        wanted = unnormalise(head_output(loud_base(seed, louder), batch).detach(), *bounds_of(batch))
+        wanted = unnormalise(
+            head_output(with_louder_head(Policy.from_base(seed=seed), louder), batch).detach(), *bounds_of(batch)
+        )
         expect(executed, "the executed chunk").has_shape(*wanted.shape)
         for dimension, name in enumerate(("dx", "dy", "gripper")):
             expect_equal(executed[..., dimension], wanted[..., dimension], f"the executed {name}")
@@ -128,22 +129,14 @@ def test_loss_is_unchanged(submission: Submission, rng: Rng) -> None:
     for size, louder in ((1, LOUD), (rng.integer(3, 9), 1.0)):
         batch, seed = lopsided_batch(rng, size), rng.seed()
         seen = submission.observe("loss_and_action", batch=batch, seed=seed, louder=louder)
-        policy = loud_base(seed, louder)
+        policy = with_louder_head(Policy.from_base(seed=seed), louder)
         loss = reference_loss(policy, batch)
         loss.backward()
         expect(float(seen["loss"] / loss.detach()), "factor of one frame" if size == 1 else "factor")
         trained.append((f"{size} frame{'s' * (size > 1)}", seen, policy, loss))
     for frames, seen, policy, loss in trained:
         expect_equal(seen["loss"], loss.detach(), f"the loss of {frames}")
-        gradients = {name: value.grad for name, value in policy.named_parameters()}
-        expect(listed(gradients.keys() - seen["gradients"].keys()), "what has no gradient").equals("nothing")
-        least = NO_GRADIENT * max(value.norm() for value in gradients.values())
-        other = {
-            name
-            for name, value in gradients.items()
-            if value.norm() > least and not close(seen["gradients"][name], value)
-        }
-        expect(listed(other), f"what has another gradient in a batch of {frames}").equals("nothing")
+        expect_gradients_of(policy, seen["gradients"], f"of {frames}")
 
 
 @check(
@@ -281,17 +274,9 @@ def unnormalise(normalised: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return torch.cat([scaled[..., :2], normalised[..., 2:]], dim=-1)
 
 
-def loud_base(seed: int, louder: float) -> Policy:
-    """The base policy, whose last layer is `louder` times as large."""
-    policy = Policy.from_base(seed=seed).train()
-    with torch.no_grad():
-        policy.head.mlp[-1].weight.mul_(louder)
-    return policy
-
-
 def head_output(policy: Policy, batch: Mapping[str, Tensor]) -> Tensor:
     """The normalised chunk (B, H, A) that a policy's head predicts."""
-    return policy.head.predict(policy.encode(**{name: batch[name] for name in OBSERVATION_KEYS}))
+    return policy.head.predict(encoded(policy, batch))
 
 
 def reference_loss(policy: Policy, batch: Mapping[str, Tensor]) -> Tensor:

@@ -13,7 +13,8 @@ from labs.vla.film import episode_gif
 from labs.vla.training import fit
 
 SEED, STEPS, BATCH_SIZE = 45, 150, 64
-EPISODE = 10_002
+EPISODE = 10_012
+"""Its instruction is short: the caption has room for the verdict."""
 LARGEST_GIF = 400_000
 
 

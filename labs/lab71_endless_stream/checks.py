@@ -66,6 +66,7 @@ def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
 def test_run_is_repeatable(submission: Submission, rng: Rng) -> None:
     seed, asked = rng.seed(), {"tables": 8, "epochs": 2, "batch_size": 2, "workers": 2}
     first, second = (submission.observe("epochs", seed=seed, outside=rng.integer(0, 2**31), **asked) for _ in range(2))
+    expect(bool(torch.equal(first["state"], second["state"])), "the same seed gives the same arms,").is_true()
     expect(bool(torch.equal(tables_of(first), tables_of(second))), "the same seed gives the same tables,").is_true()
     expect(second["pixel_values"], "the pixels of the second run").equals(first["pixel_values"])
     other = submission.observe("epochs", seed=seed + 1, **asked)
@@ -243,7 +244,7 @@ def recognise_epochs_alike(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_unseeded(evidence: Mapping[str, Any]) -> bool:
     seen = evidence.get(REPEATS)
-    same = evidence.get("test_run_is_repeatable/the same seed gives the same tables,")
+    same = evidence.get("test_run_is_repeatable/the same seed gives the same arms,")
     repeats = seen is None or seen["within an epoch"] or seen["between epochs"]
     return not repeats and same is False
 

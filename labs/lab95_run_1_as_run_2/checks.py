@@ -5,6 +5,7 @@ Runs are short, start in folders that the grader chooses, and are reloaded from 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,14 @@ import torch
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter
+from labs.vla.dataset import demonstrations
+from labs.vla.policy import Policy
+from labs.vla.training import fit
 
 STEPS = 3
+AVERAGED = 10
+"""The final loss is the mean of this many."""
+SETTINGS = {"seed": 1, "batch_size": 32, "learning_rate": 1e-3, "steps": 40, "save_every": 20}
 LOSS_BAR = 0.7
 
 
@@ -26,7 +33,7 @@ LOSS_BAR = 0.7
 def test_everything_is_in_the_run_directory(submission: Submission, rng: Rng) -> None:
     for folders, names in (
         ((), ("checkpoints", "logs")),
-        (("a", "b"), (f"weights_{rng.integer(10, 99)}", "curves/fine")),
+        (("a", "b"), (f"weights_{rng.integer(10, 99)}/best", "curves/fine")),
     ):
         overrides = [f"output.checkpoints={names[0]}", f"output.logs={names[1]}"] if folders else []
         left = submission.observe(
@@ -48,6 +55,7 @@ def test_everything_is_in_the_run_directory(submission: Submission, rng: Rng) ->
 def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
     first = rng.integer(1, 400)
     seen = submission.observe("two_runs", seeds=[first, first + rng.integer(1, 400)], reload=False)
+    expect(seen["directories"], "the names of the run directories")
     expect(len(set(seen["directories"])), "the number of run directories").equals(2)
     for number, (losses, rows) in enumerate(zip(seen["losses"], seen["rows"], strict=True), start=1):
         expect(len(rows), f"the number of rows in the log of run {number}").equals(STEPS)
@@ -68,6 +76,64 @@ def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
         expect(reloaded, f"the reloaded weights of run {number}").close_to(trained)
     moved = submission.observe("moved_run", seed=rng.integer(1, 999))
     expect(moved["reloaded"], "the weights reloaded from a moved directory").close_to(moved["trained"])
+    expect(moved["training"], "whether a reloaded policy is in training mode").is_false()
+    expect(moved["without_weights"], "what reloading raises without weights").equals("FileNotFoundError")
+
+
+@check(
+    kind="invariant",
+    title="A run trains, reports and saves as documented",
+    property="A run must train the pretrained base with its seed and settings, report the mean of its last ten losses, and have new weights in its directory every `save_every` steps and after the last one.",
+    instrument="python train.py train.steps=13 train.save_every=5 && cat runs/*/report.json",
+)
+def test_run_is_as_documented(submission: Submission, rng: Rng) -> None:
+    seed, steps, size, every, rate = rng.integer(3, 999), 13, 2, 5, 3e-3
+    overrides = [f"train.steps={steps}", f"train.batch_size={size}", f"train.save_every={every}"]
+    seen = submission.observe("documented_run", seed=seed, overrides=[*overrides, f"train.learning_rate={rate}"])
+    expect(seen["saved_after"], "the steps after which the run directory has new weights").equals([5, 10, 13])
+    frames = demonstrations(steps * size, seed=seed)
+    losses = fit(Policy.from_base(seed=seed), frames, steps=steps, seed=seed, batch_size=size, learning_rate=rate)
+    expect(seen["losses"], "the losses of a run").close_to(losses, rtol=5e-3)
+    report = seen["report"] or {}
+    expect(sorted(report), "the entries of report.json").equals(["final_loss", "seed", "steps"])
+    expect(report["seed"], "the seed in report.json").equals(seed)
+    expect(report["steps"], "the number of steps in report.json").equals(steps)
+    expect(report["final_loss"], "the final loss in report.json").close_to(
+        sum(losses[-AVERAGED:]) / AVERAGED, rtol=5e-3
+    )
+
+
+@check(
+    kind="invariant",
+    title="Log and checkpoints survive a crash",
+    property="`LossLog` must write each line before the next step, continue a log and close its file. `save` must replace a checkpoint completely or not at all, and leave the policy as it is.",
+    instrument="python -c 'from train import *; help(LossLog); help(save)'",
+)
+def test_log_and_checkpoints_survive(submission: Submission, rng: Rng) -> None:
+    losses, before = [float(loss) for loss in rng.uniform(5, low=0.1, high=2.0)], rng.integer(1, 5)
+    seen = submission.observe("logged", losses=losses, before=before)
+    expect(seen["readable"], "the number of lines that can be read after each step").equals([1, 2, 3, 4, 5])
+    expect(torch.tensor(seen["rows"]), "the rows of a log that was continued").close_to(
+        torch.tensor(list(enumerate(losses))), rtol=0, atol=1e-5
+    )
+    expect(seen["left_open"], "whether the log's file is left open").is_false()
+    kept = submission.observe("saved", seed=rng.integer(1, 999))
+    for mode, same in zip(("training", "evaluation"), kept["keeps_mode"], strict=True):
+        expect(same, f"whether a policy in {mode} mode is still in it after `save`").is_true()
+    if kept["raised"] is not None:
+        expect(kept["still_there"], "whether the old checkpoint is still there after a full disk").is_true()
+
+
+@check(
+    kind="invariant",
+    title="The training settings are those of earlier runs",
+    property="`conf/config.yaml` must keep its seed and training settings.",
+    instrument="python train.py --cfg job",
+)
+def test_settings_are_kept(submission: Submission) -> None:
+    seen = submission.observe("settings")
+    for name, wanted in SETTINGS.items():
+        expect(seen.get(name), f"the setting {name}").equals(wanted)
 
 
 @check(
@@ -94,6 +160,7 @@ def test_trained_policy_comes_back(submission: Submission, seed: int) -> None:
 
 LEFT = "test_everything_is_in_the_run_directory/what a run leaves"
 DIRECTORIES = "test_two_runs_are_kept_apart/the number of run directories"
+NAMES = "test_two_runs_are_kept_apart/the names of the run directories"
 RELOADED = "test_run_reloads_from_anywhere/the reloaded weights of run 1"
 KEPT = {"checkpoints/last.safetensors", "logs/losses.csv"}
 
@@ -103,7 +170,8 @@ KEPT = {"checkpoints/last.safetensors", "logs/losses.csv"}
     says="Everything is in one directory now, but so is every other run: the second run overwrites the checkpoint of the first and appends to its log.",
 )
 def recognise_one_directory(evidence: Mapping[str, Any]) -> bool:
-    return evidence.get(DIRECTORIES) == 1
+    by_time = any(re.search(r"\d\d-\d\d", name) for name in evidence.get(NAMES, ()))
+    return evidence.get(DIRECTORIES) == 1 and evidence[LEFT]["outside"] == [] and not by_time
 
 
 @wrong_fix(
@@ -119,8 +187,7 @@ def recognise_copy(evidence: Mapping[str, Any]) -> bool:
     says="The path no longer depends on the working directory. But it is one folder for all runs, on one machine, and the run directory contains no weights.",
 )
 def recognise_absolute(evidence: Mapping[str, Any]) -> bool:
-    left = evidence[LEFT]["inside"] + evidence[LEFT]["outside"]
-    return not any(path.endswith(".safetensors") for path in left)
+    return bool(evidence[LEFT]["another_disk"])
 
 
 @wrong_fix(
@@ -128,4 +195,5 @@ def recognise_absolute(evidence: Mapping[str, Any]) -> bool:
     says="The job changes into its run directory, so its files are in the correct place. But the paths are still relative, and a process that reloads a run has a different working directory.",
 )
 def recognise_chdir(evidence: Mapping[str, Any]) -> bool:
-    return evidence[LEFT]["outside"] == [] and evidence.get(DIRECTORIES) == 2 and evidence.get(RELOADED) is None
+    left = evidence[LEFT]
+    return left["moved"] and left["outside"] == [] and evidence.get(DIRECTORIES) == 2 and evidence.get(RELOADED) is None

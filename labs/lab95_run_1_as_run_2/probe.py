@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
+import gc
+import hashlib
+import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,17 +22,21 @@ from unittest.mock import patch
 import torch
 from hydra.core.hydra_config import HydraConfig
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from labs.vla.dataset import batches, demonstrations
+from labs.vla.policy import Policy
 
 QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 SMALL = ("train.steps=3", "train.batch_size=4", "train.save_every=2")
 
 
-def files_of_a_run(learner: Any, overrides: Sequence[str], seed: int, folders: Sequence[str]) -> dict[str, list[str]]:
+def files_of_a_run(learner: Any, overrides: Sequence[str], seed: int, folders: Sequence[str]) -> dict[str, Any]:
     """One short run, started in the last of nested `folders`: the files it wrote `inside` and `outside` its directory.
 
     Paths inside are relative to the run directory, paths outside to the folder in which the run was started.
+    `another_disk`: the checkpoints' path is absolute and leads elsewhere. `moved`: the job's working directory is the
+    run directory.
     """
     with _desk(learner) as desk:
         run = _job(learner, desk, desk.joinpath("start", *folders), [*SMALL, *overrides, f"seed={seed}"])
@@ -48,13 +57,78 @@ def two_runs(learner: Any, seeds: Sequence[int], reload: bool) -> dict[str, Any]
         }
 
 
-def moved_run(learner: Any, seed: int) -> dict[str, Tensor]:
-    """The head's weights of a short run, and the same weights reloaded after its directory was moved."""
+def moved_run(learner: Any, seed: int) -> dict[str, Any]:
+    """The head's weights of a short run, and the same weights reloaded after its directory was moved.
+
+    Also the reloaded policy's mode, and what reloading raises after the weights were deleted.
+    """
     with _desk(learner) as desk:
         run = _job(learner, desk, desk / "start", [*SMALL, f"seed={seed}"])
-        archive = shutil.move(run.directory, desk / "archive" / run.directory.name)
+        archive = Path(shutil.move(run.directory, desk / "archive" / run.directory.name))
         shutil.rmtree(desk / "start")
-        return {"trained": _weight(run.policy), "reloaded": _weight(_reload(learner, Path(archive), desk))}
+        reloaded = _reload(learner, archive, desk)
+        found = {"trained": _weight(run.policy), "reloaded": _weight(reloaded), "training": reloaded.training}
+        for weights in archive.rglob("*.safetensors"):
+            weights.unlink()
+        return {**found, "without_weights": _raised(lambda: _reload(learner, archive, desk))}
+
+
+def documented_run(learner: Any, seed: int, overrides: Sequence[str]) -> dict[str, Any]:
+    """One run: its losses, its report, and the numbers of the steps after which its directory had new weights."""
+    with _desk(learner) as desk:
+        run = _job(learner, desk, desk / "start", [*overrides, f"seed={seed}"])
+        reports = [json.loads(file.read_text(encoding="utf-8")) for file in run.directory.glob("report.json")]
+        return {"losses": run.losses, "report": reports[0] if reports else None, "saved_after": run.saved_after}
+
+
+def settings(learner: Any) -> dict[str, Any]:
+    """The seed and the training settings, composed without an override."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(learner.config.parent), version_base="1.3"):
+        composed = compose(learner.config.stem)
+    return {"seed": composed.seed, **dict(OmegaConf.to_container(composed.train, resolve=True))}  # type: ignore[arg-type]
+
+
+def logged(learner: Any, losses: Sequence[float], before: int) -> dict[str, Any]:
+    """The loss log of a run that is resumed after `before` steps: the number of lines that another reader finds after
+    each step, and the rows in the end. `left_open`: the file was not closed."""
+    readable: list[int] = []
+    with tempfile.TemporaryDirectory() as root, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        file = Path(root, "curves", "fine", "losses.csv")
+        for steps in (range(before), range(before, len(losses))):
+            with learner.train.LossLog(file.parent) as log:
+                for step in steps:
+                    log.write(step, losses[step])
+                    readable.append(len(file.read_text(encoding="utf-8").splitlines()))
+            del log
+            gc.collect()
+        rows = [[float(value) for value in row] for row in csv.reader(file.read_text(encoding="utf-8").splitlines())]
+    left_open = any(issubclass(one.category, ResourceWarning) for one in told)
+    return {"readable": readable, "rows": rows, "left_open": left_open}
+
+
+def saved(learner: Any, seed: int) -> dict[str, Any]:
+    """`save` into a folder that does not exist: whether each mode of the policy is kept. Then a save of other weights
+    that fails in the middle: what it raised, and whether the first checkpoint is still there."""
+
+    def half(_tensors: Any, filename: Any, **_: Any) -> None:
+        Path(filename).write_bytes(b"half of a file")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with tempfile.TemporaryDirectory() as root:
+        folder, policy = Path(root, "weights", "best"), Policy.from_base(seed=seed)
+        kept = []
+        for mode in (True, False):
+            learner.train.save(policy.train(mode), folder)
+            kept.append(policy.training is mode)
+        first = _digest(folder)
+        other = Policy.from_base(seed=seed + 1)
+        with patch("safetensors.torch.serialize_file", half):
+            raised = _raised(lambda: learner.train.save(other, folder))
+        return {"keeps_mode": kept, "raised": raised, "still_there": _digest(folder) == first}
 
 
 def reloaded_loss(learner: Any, seed: int) -> dict[str, float]:
@@ -123,14 +197,20 @@ class _Run:
     out: Any
     policy: Any
     losses: list[float]
+    moved: bool
+    """Whether the job's working directory was the run directory."""
+    saved_after: list[int]
+    """The numbers of the steps after which the run directory had other weights than before."""
 
-    def files(self, desk: Path) -> dict[str, list[str]]:
+    def files(self, desk: Path) -> dict[str, Any]:
         """All files in the folder `desk`, except for the configuration."""
         every = [path for path in sorted(desk.rglob("*")) if path.is_file() and desk / "conf" not in path.parents]
         inside = [path for path in every if self.directory in path.parents]
         return {
             "inside": [path.relative_to(self.directory).as_posix() for path in inside],
             "outside": [os.path.relpath(path, self.start) for path in every if path not in inside],
+            "another_disk": self.out.checkpoints.is_absolute() and desk not in self.out.checkpoints.parents,
+            "moved": self.moved,
         }
 
     def rows(self) -> list[float]:
@@ -144,13 +224,21 @@ class _Run:
 
 def _job(learner: Any, desk: Path, start: Path, overrides: Sequence[str]) -> _Run:
     """Run the learner's `main` from the folder `start` as the command line would."""
-    seen: list[tuple[Path, Any, dict[str, Any]]] = []
+    seen: list[tuple[Path, Any, dict[str, Any], bool, list[int]]] = []
     train = learner.train.train
 
     def kept(cfg: Any, out: Any) -> dict[str, Any]:
         directory = Path(HydraConfig.get().runtime.output_dir)
-        result = train(cfg, out)
-        seen.append((directory, out, result))
+        moved = Path.cwd() == directory.resolve()
+        digests: list[str] = []
+        handle = register_optimizer_step_pre_hook(lambda *_: digests.append(_digest(directory)))
+        try:
+            result = train(cfg, out)
+        finally:
+            handle.remove()
+        digests.append(_digest(directory))
+        changed = [step for step in range(1, len(digests)) if digests[step] != digests[step - 1]]
+        seen.append((directory, out, result, moved, changed))
         return result
 
     arguments = ["train.py", "--config-path", str(desk / "conf"), *QUIET, *overrides]
@@ -165,14 +253,29 @@ def _job(learner: Any, desk: Path, start: Path, overrides: Sequence[str]) -> _Ru
         learner.train.main()
     if not seen:
         raise RuntimeError("main() did not call train(cfg, out), which this lab's checks need.")
-    directory, out, result = seen[0]
-    return _Run(directory, start, out, result["policy"], result["losses"])
+    directory, out, result, moved, changed = seen[0]
+    return _Run(directory, start, out, result["policy"], result["losses"], moved, changed)
 
 
 def _reload(learner: Any, directory: Path, here: Path) -> Any:
     here.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(here):
         return learner.train.load_policy(directory)
+
+
+def _digest(folder: Path) -> str:
+    """Of all complete checkpoints in the folder, wherever they are in it."""
+    parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*.safetensors"))]
+    return " ".join(parts)
+
+
+def _raised(call: Callable[[], object]) -> str | None:
+    """The kind of error that a call raises."""
+    try:
+        call()
+    except Exception as error:  # the check decides whether it is the expected one
+        return type(error).__name__
+    return None
 
 
 def _weight(policy: Any) -> Tensor:

@@ -8,14 +8,16 @@ A run writes these files, all in its run directory, whatever folder it was start
     .hydra/config.yaml             the configuration (written by Hydra)
     checkpoints/last.safetensors   the weights after the last step
     logs/losses.csv                step and loss, one line per step
-    report.json                    seed, number of steps and final loss
+    report.json                    seed, number of steps, and as the final loss the mean of the last ten
 
 so that `load_policy(run)` can reload the policy in another process, from another folder, after a hundred other runs,
 and a run directory can be moved to another machine.
 
 Notable choices
-- A checkpoint is written to a second file that then replaces the old one: a run that is killed leaves a complete file.
+- A checkpoint is written every `train.save_every` steps and after the last one, to a second file that then replaces the
+  old one: a run that is killed, or whose disk is full, leaves a complete file.
 - The losses are flushed line by line: the log of a crashed run is complete up to the crash.
+- The training settings in `conf/config.yaml` keep their values: new runs are compared with old ones.
 """
 
 from __future__ import annotations

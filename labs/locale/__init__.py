@@ -92,16 +92,17 @@ class Template:
 
     @functools.cached_property
     def longest(self) -> str:
-        """The longest piece of the fixed text; without it in a sentence the pattern need not be compiled."""
+        """The longest piece of the fixed text; without it in a sentence nothing matches, and no pattern is compiled."""
         pieces = _PLACEHOLDER.split(self.english)[::2]
         return max((piece for piece in pieces if "{" not in self.english.replace(piece, "")), key=len, default="")
 
     def matches(self, text: str) -> Iterator[dict[str, str]]:
-        """The values of the placeholders. Two of them with a space between are tried at each space."""
-        if self.longest not in text:
-            return
+        """The values of the placeholders, none of them with half of a pair of parentheses.
+
+        Two of them with a space between are tried at each space.
+        """
         match = pattern_of(self.english).fullmatch(text)
-        if match is not None:
+        if match is not None and all(value.count("(") == value.count(")") for value in match.groupdict().values()):
             yield match.groupdict()
         if match is not None and self.fixed == " ":
             first, second = placeholders_of(self.english)
@@ -118,18 +119,30 @@ class Catalogue:
 
     def translate(self, text: str, weak: bool = True) -> str | None:
         """The translation; None if there is none. Without `weak`, no weak template is tried."""
-        beginning = f"{text[:1].lower()}{text[1:]}"  # a phrase may begin a sentence
-        for one in dict.fromkeys((text, beginning)):
+        if (text, weak) not in self._found:
+            self._found[text, weak] = self._translate(text, weak)
+        return self._found[text, weak]
+
+    @functools.cached_property
+    def _found(self) -> dict[tuple[str, bool], str | None]:
+        return {}
+
+    def _translate(self, text: str, weak: bool) -> str | None:
+        # A phrase may begin a sentence.
+        spellings = tuple(dict.fromkeys((text, f"{text[:1].lower()}{text[1:]}")))
+        for one in spellings:
             if one in self.texts:
                 return self.texts[one]
         for templates in (self.strong, self.weak if weak else ()):
             for template in templates:
-                for one in dict.fromkeys((text, beginning)):
-                    for values in template.matches(one):
-                        filled = self._filled(template, values)
-                        if filled is not None:
-                            return filled
-        return None
+                for one in spellings:
+                    if template.longest in one:
+                        for values in template.matches(one):
+                            filled = self._filled(template, values)
+                            if filled is not None:
+                                return filled
+        # What a check measures is "the loss" and "of 5 frames with padding"; a longer sentence may take the "of" away.
+        return self.translate(f"of {text}", weak=False) if " " in text and not text.startswith("of ") else None
 
     @functools.cached_property
     def strong(self) -> list[Template]:

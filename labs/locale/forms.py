@@ -33,6 +33,29 @@ WORDS = (
     "{failed} of {total} answers missing or wrong",
 )
 
+PLACED = (
+    *(
+        "above",
+        "below",
+        "moves",
+        "long",
+        "short",
+        "large",
+        "small",
+        "exact",
+        "ordinary",
+        "expanded",
+        "sliced",
+        "transposed",
+    ),
+    *("first", "second", "third", "once", "twice", "before", "present", "another", "no other weights"),
+    *("from scratch", "resumed", "untrained", "batches", "tensors", "matrices"),
+    *("chunk", "loss", "velocity", "action", "image", "wrist", "gripper", "movements", "mean", "std"),
+    *("noisy", "tokens", "mounted"),
+    "with batch_size=5 and learning_rate=3e-3",
+)
+"""What a lab's check puts into a sentence or measures, word by word."""
+
 COMPARISONS = (
     *("yes", "no", "none", "nothing"),
     "yes ({what})",
@@ -140,6 +163,7 @@ TYPER = (
 def forms() -> Iterator[str]:
     """All of them."""
     yield from WORDS
+    yield from PLACED
     yield from COMPARISONS
     yield from SENTENCES
     yield from TYPER

@@ -23,19 +23,27 @@ _LEARNER = (
     "export",
     "graded_attempt",
     "hints",
+    "next_lab",
     "progress",
     "status",
     "workspace",
 )
 _CLASSROOM = ("entries", "grade_class", "key", "one_learner", "session", "submissions", "write_templates")
-_REFUSING = ("learner/pack", "learner/pack_source", "learner/vscode", "classroom/bundle")
+_REFUSING = (
+    "learner/pack",
+    "learner/paths",
+    "learner/pack_source",
+    "learner/vscode",
+    "classroom/bundle",
+    "classroom/part",
+)
 """Modules of which only the errors are sentences."""
-_SHARED = ("demonstrated_actions", "invariants", "reference_training", "stock_policy")
+SHARED = ("demonstrated_actions", "invariants", "policy_comparison", "reference_training", "stock_policy")
 _COMPOSED = re.compile(r"^\{?\w*\}? ?(is|has|lacks) \{|^(is|has) |: this \{|^\{said\}|^ |\{(verb|noun)\}")
 """Parts of sentences that `forms.py` holds whole."""
 _COMMAND = re.compile(
-    r"lab (list|run|grade|hint|diagnose|open) \S+$|lab hint|lab diagnose|(python|debugkit|import|def|from) |^<\?xml"
-    r"|test_\w+/|\{\w+\}/|# @package|defaults: \[|\{modes\}|[\w ]+, raising$"
+    r"lab (list|run|grade|hint|diagnose|open) \S+$|lab hint|lab diagnose|(python|debugkit|import|def) |from \S+ import "
+    r"|^<\?xml|test_\w+/|\{\w+\}/|# @package|defaults: \[|\{modes\}|[\w ]+, raising$"
 )
 
 
@@ -53,10 +61,33 @@ def all_texts() -> Iterator[Text]:
                 yield text, is_template, place
     for path in sorted((LABS / "cli").glob("*.py")):
         yield from _of_python(path, _printed)
+    yield from _of_the_paths()
     for lab in sorted(LABS.glob("lab[0-9][0-9]_*")):
         yield from _of_a_lab(lab)
-    for name in _SHARED:
+    for name in SHARED:
         yield from _of_python(LABS / f"{name}.py", _checked)
+    yield from _of_the_mysteries()
+
+
+def _of_the_mysteries() -> Iterator[Text]:
+    """What `lab mystery` says about a program: its checks, its symptom and its hints."""
+    from labs.mystery.aspects import ASPECTS
+    from labs.mystery.mystery_lab import IN, MAKES, TWO
+    from labs.mystery.operators import MEASUREMENTS, OPERATORS, PLACES
+
+    for aspect in ASPECTS:
+        yield aspect.title, False, "labs/mystery/aspects.py"
+        yield aspect.property, False, "labs/mystery/aspects.py"
+    for operator in OPERATORS:
+        yield operator.symptom, False, f"labs/mystery/operators ({operator.chapter})"
+        yield operator.wrong, False, f"labs/mystery/operators ({operator.chapter})"
+    for text in (*PLACES.values(), *MEASUREMENTS.values(), TWO):
+        yield text, False, "labs/mystery/operators/operator.py"
+    yield IN, True, "labs/mystery/mystery_lab.py"
+    yield MAKES, True, "labs/mystery/mystery_lab.py"
+    yield "Mystery {number}", True, "labs/mystery/mystery_lab.py"
+    for name in ("mystery_lab", "plant"):
+        yield from _of_python(LABS / "mystery" / f"{name}.py", raised)
 
 
 def _of_the_forms() -> Iterator[Text]:
@@ -75,6 +106,12 @@ def _of_the_commands() -> Iterator[Text]:
         for holder in (command, *options):
             if getattr(holder, "help", None):
                 yield holder.help, False, f"lab {command.name}"
+
+
+def _of_the_paths() -> Iterator[Text]:
+    for path in tomllib.loads((LABS / "paths.toml").read_text(encoding="utf-8")).values():
+        for key in ("title", "about"):
+            yield path[key], False, "labs/paths.toml"
 
 
 def _of_a_lab(lab: Path) -> Iterator[Text]:

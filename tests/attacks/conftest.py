@@ -19,6 +19,7 @@ import pytest
 from child_processes import HANG_S
 from labs.grading import ForkServer, protections
 from labs.grading.catalog import Lab
+from shared_server import SharedServer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -163,11 +164,11 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(private: Path) -> Iterator[ForkServer]:
+def server(private: Path) -> Iterator[SharedServer]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("LAB_NO_NAMESPACES", raising=False)
         patch.setenv("TMPDIR", str(private))
-        running = ForkServer()
+        running = SharedServer()
     with running:
         yield running
 

@@ -16,11 +16,11 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -85,6 +85,7 @@ FORMS = {
 pytestmark = pytest.mark.slow
 
 Lab = Callable[..., tuple[int, str]]
+LabProcess = tuple[list[str], dict[str, Any]]
 
 
 @pytest.fixture
@@ -108,23 +109,24 @@ def submitted(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+def lab(request: pytest.FixtureRequest, tmp_path: Path, lab_process: LabProcess) -> Lab:
     """`lab ARGS…` in a folder, as a process on a terminal of 80 columns or in a pipe: exit code and printed text."""
+    program, options = lab_process
     environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     environment |= {"VLA_LABS_ROOT": str(tmp_path / "collection" / "labs"), "TERM": "xterm-256color"}
 
     def run(folder: Path, *arguments: str) -> tuple[int, str]:
-        command = [sys.executable, "-u", "-m", "labs.cli", *arguments]
+        given = options | {"cwd": folder, "env": environment}
         if request.param == "pipe":
-            return _in_pipes(command, folder, environment)
-        return _on_a_terminal(command, folder, environment | {"FORCE_COLOR": "1"})
+            return _in_pipes([*program, *arguments], given)
+        return _on_a_terminal([*program, *arguments], given | {"env": environment | {"FORCE_COLOR": "1"}})
 
     return run
 
 
-def _in_pipes(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+def _in_pipes(command: list[str], options: dict[str, Any]) -> tuple[int, str]:
     printed, interrupted = "", False
-    with started(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options) as process:
         assert process.stdout is not None
         for line in process.stdout:
             printed += line.decode()
@@ -134,11 +136,11 @@ def _in_pipes(command: list[str], folder: Path, environment: dict[str, str]) -> 
         return process.wait(timeout=HANG_S), printed
 
 
-def _on_a_terminal(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+def _on_a_terminal(command: list[str], options: dict[str, Any]) -> tuple[int, str]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     printed, interrupted = b"", False
-    with started(command, cwd=folder, env=environment, stdout=theirs, stderr=theirs) as process:
+    with started(command, stdout=theirs, stderr=theirs, **options) as process:
         os.close(theirs)
         while True:
             try:
@@ -244,7 +246,6 @@ def test_what_is_no_report_is_the_submissions_failure(forgery: str, lab: Lab, su
     assert "Traceback" not in printed
 
 
-@pytest.mark.parametrize("lab", ["pipe"], indirect=True)
 @pytest.mark.parametrize(
     ("text", "command"),
     [
@@ -255,16 +256,18 @@ def test_what_is_no_report_is_the_submissions_failure(forgery: str, lab: Lab, su
     ids=["jobs", "returned", "report"],
 )
 def test_every_document_is_one_and_harmless(
-    text: str, command: tuple[str, ...], submitted: Callable[[str], Path], tmp_path: Path, lab: Lab
+    text: str, command: tuple[str, ...], submitted: Callable[[str], Path], tmp_path: Path, lab_process: LabProcess
 ) -> None:
     folder = submitted(text)
     files = ("--junit", "junit.xml", "--gradescope", "scope.json") if command[0] == "grade" else ()
+    program, options = lab_process
     done = subprocess.run(
-        [sys.executable, "-m", "labs.cli", *command, "--json", *files],
+        [*program, *command, "--json", *files],
         cwd=folder,
         env=os.environ | {"VLA_LABS_ROOT": str(tmp_path / "collection" / "labs")},
         capture_output=True,
         check=False,
+        **options,
     )
     assert done.returncode == 1, done.stderr.decode()
     assert json.loads(done.stdout)["schema"] == 1

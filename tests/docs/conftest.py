@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from child_processes import run
+from shared_folder import shared_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,15 +25,21 @@ def root() -> Path:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built site. The build is strict: one warning of mkdocs fails every test of the site.
 
-    With `BUILT_SITE=folder`, the site that is there.
+    It is built once for all workers; with `BUILT_SITE=folder` there, if the folder does not exist yet.
     """
-    if there := os.environ.get("BUILT_SITE"):
-        return Path(there).resolve()
-    folder = tmp_path_factory.mktemp("site")
+    folder = Path(os.environ.get("BUILT_SITE") or shared_folder(tmp_path_factory, "site")).resolve()
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            _build(folder)
+    return folder
+
+
+def _build(folder: Path) -> None:
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
     built = run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", unfinished],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
     assert built.returncode == 0, f"`mkdocs build --strict` refuses the site:\n{built.stdout}{built.stderr}"
-    return folder
+    unfinished.rename(folder)

@@ -10,6 +10,7 @@ import pytest
 
 from docs_modules import load
 from labs.grading.catalog import Lab, all_labs
+from labs.learner.paths import all_paths
 
 LESSONS = load("_lessons")
 DETAILS = re.compile(r"<details\b.*?</details>", re.DOTALL)
@@ -57,7 +58,10 @@ def test_the_card_says_what_lab_toml_says(site: Path, lab: Lab) -> None:
     assert f"{lab.difficulty} of 3, {'it raises' if lab.loudness == 'loud' else 'nothing raises'}" in text
     assert f"Time {lab.minutes} minutes" in text
     assert [f"lab {name} {lab.id}" for name in LESSONS.COMMANDS] == re.findall(r"<code>(lab .*?)</code>", card)
-    assert all(number in text for number in lab.prerequisites)
+    builds_on = text.partition("Builds on ")[2].partition(" Edit ")[0]
+    before, _, after = builds_on.partition(" Leads to ")
+    assert re.findall(r"\b\d\d\b", before) == list(lab.prerequisites)
+    assert re.findall(r"\b\d\d\b", after) == [one.id for one in all_labs() if lab.id in one.prerequisites]
     assert all(extra in text for extra in lab.extras)
     following = [other for other in all_labs() if other.id > lab.id]
     assert (f"Next lab {following[0].id} {following[0].title}" if following else "this is the last") in text
@@ -69,3 +73,23 @@ def test_nested_folds_and_their_headings_are_left_out_of_the_search() -> None:
         '<h2 id="a">A</h2><details data-search-exclude class="x"><summary>s</summary>'
         '<h3 data-search-exclude id="b">B</h3></details>'
     )
+
+
+def test_the_page_of_the_paths_has_each_path_in_its_order(site: Path) -> None:
+    html = (site / "lessons" / "paths" / "index.html").read_text(encoding="utf-8")
+    parts = re.split(r'<h2 id="([\w-]+)"', html.partition("<article")[2].partition("</article>")[0])
+    shown = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(shown) == list(all_paths())
+    for name, path in all_paths().items():
+        labs = path.of(all_labs())
+        [steps] = re.findall(r"<ol>(.*?)</ol>", shown[name], re.DOTALL)
+        assert re.findall(r'<a href="[^"]*/(\d\d)_\w+/"', steps) == [lab.id for lab in labs]
+        assert [int(minutes) for minutes in re.findall(r"(\d+)\xa0min", steps)] == [lab.minutes for lab in labs]
+        assert [drawn.count("★") for drawn in re.findall("[★☆]{3}", steps)] == [lab.difficulty for lab in labs]
+        assert f"lab next --path {name}" in re.sub(r"<[^>]+>", "", shown[name])
+
+
+def test_the_home_page_and_the_lessons_lead_to_the_paths(site: Path) -> None:
+    assert 'href="lessons/paths/"' in (site / "index.html").read_text(encoding="utf-8")
+    lessons = (site / "lessons" / "index.html").read_text(encoding="utf-8")
+    assert all(f'href="paths/#{name}"' in lessons for name in all_paths())

@@ -98,7 +98,7 @@ def test_a_command_of_the_guide_runs_as_printed(run: Run, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_the_terminal_on_the_home_page_is_what_lab_grade_prints(run: Run, tmp_path: Path) -> None:
+def test_the_terminal_on_the_home_page_is_what_lab_grade_prints(run: Run, tmp_path: Path, shared_server: None) -> None:
     [(command, picture)] = re.findall(
         r'^```{ \.text \.terminal title="([^"]+)" }\n(.*?)^```',
         (ROOT / "docs/index.md").read_text("utf-8"),

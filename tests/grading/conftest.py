@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from labs.grading import ForkServer
 from labs.grading.catalog import Lab
 
 TOY = Path(__file__).parent / "toy" / "lab90_toy_offset"
@@ -55,18 +54,6 @@ def starter() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def solution() -> dict[str, str]:
     return {"policy.py": (TOY / "solution.py").read_text()}
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[ForkServer]:
-    """One fork server for all tests: a warm grade costs a tenth of a cold one."""
-    with pytest.MonkeyPatch.context() as patch:
-        # A test module that weakens its own server must not weaken this one, which starts whenever it is first needed.
-        patch.delenv("LAB_NO_NAMESPACES", raising=False)
-        patch.delenv("TMPDIR", raising=False)
-        running = ForkServer()
-    with running:
-        yield running
 
 
 @pytest.fixture

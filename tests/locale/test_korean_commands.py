@@ -7,13 +7,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from labs import cli
+from labs.cli import console
 from labs.cli.app import app
 from labs.cli.in_language import with_subcommands
+from labs.grading.grades import CheckResult, Grade
+from labs.learner import graded_attempt
+from labs.locale import ENGLISH, set_language
 
 ENGLISH_WORDS = re.compile(r"\b(the|is|are|of|and|with|that|not|your|what|this|was)\b", re.IGNORECASE)
 
@@ -166,12 +172,43 @@ def test_what_start_copies_and_a_hint(tmp_path: Path) -> None:
     assert not ENGLISH_WORDS.search(answers), answers
 
 
+@pytest.fixture
+def graded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first grade is a real one, and every later one repeats what it found."""
+    real, found = graded_attempt.grade, []
+
+    def grade(*arguments: Any, on_check: Callable[[CheckResult], None], **options: Any) -> Grade:
+        if found:
+            for check in found[0].checks:
+                on_check(check)
+        else:
+            found.append(real(*arguments, on_check=on_check, **options))
+        return found[0]
+
+    monkeypatch.setattr(graded_attempt, "grade", grade)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", ["80", "40"])
 @pytest.mark.parametrize("number", ["05", "51"])
-def test_a_refusal_is_in_korean(tmp_path: Path, number: str, columns: str) -> None:
-    done = lab("grade", number, cwd=tmp_path, LAB_LANG="ko", COLUMNS=columns)
-    assert done.returncode == 1
-    assert "요구 사항" in done.stdout
-    said = "\n".join(line for line in done.stdout.splitlines() if "debugkit." not in line)
-    assert not ENGLISH_WORDS.search(said), said
+def test_a_refusal_is_in_korean(
+    tmp_path: Path,
+    number: str,
+    graded_once: None,
+    shared_server: None,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a wide terminal and on a narrow one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("labs.cli.run_command.translate_command", lambda _: None)  # it changes typer for good
+    for columns in (80, 40):
+        monkeypatch.setattr(console.out, "_width", columns)
+        capfd.readouterr()
+        try:
+            assert cli.main(["--lang", "ko", "grade", number]) == 1
+        finally:
+            set_language(ENGLISH)
+        shown = capfd.readouterr().out
+        assert "요구 사항" in shown
+        said = "\n".join(line for line in shown.splitlines() if "debugkit." not in line)
+        assert not ENGLISH_WORDS.search(said), said

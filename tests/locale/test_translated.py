@@ -29,6 +29,18 @@ msgstr "{what}: 측정값 {value}, 기대값 {other}."
 msgid "A dict {{}} has {count} keys."
 msgstr "딕셔너리 {{}}에 키가 {count}개 있습니다."
 
+#, python-brace-format
+msgid "the error of {what}"
+msgstr "{what}의 오차"
+
+#, python-brace-format
+msgid "the sum {of}"
+msgstr "{of}의 합"
+
+#, python-brace-format
+msgid "of {count} frames with padding"
+msgstr "패딩이 있는 {count}개 프레임"
+
 #, fuzzy
 msgid "An old sentence"
 msgstr "옛 문장"
@@ -104,3 +116,9 @@ def test_an_unknown_language_is_one_sentence() -> None:
         language_of({"LAB_LANG": "fr"})
     with pytest.raises(LanguageError, match=r"There is no language 'fr'\. The languages are: en, ko\."):
         locale.set_language("fr")
+
+
+def test_a_longer_sentence_may_take_the_of_of_a_phrase_away(catalogue: Path) -> None:
+    assert translated("the sum of 3 frames with padding", "ko", catalogue) == "패딩이 있는 3개 프레임의 합"
+    assert translated("the error of 3 frames with padding", "ko", catalogue) == "패딩이 있는 3개 프레임의 오차"
+    assert translated("3 frames without", "ko", catalogue) == "3 frames without"
