@@ -34,6 +34,8 @@ class TrainingSetup:
     batch: Any = None
     loss_fn: LossFn | None = None
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
+    more_optimizers: bool = False
+    """Whether the loop may have others besides these: they were found in a script, not passed in."""
     loaders: Mapping[str, Iterable[Any]] = field(default_factory=dict)
     device: torch.device | None = None
     """The device that the rules about devices use; None for a simulated device."""

@@ -12,6 +12,7 @@ before the parameters change. After that, a step that made a NaN could no longer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -185,7 +186,8 @@ class Run:
         first = self._setup is None
         hooks = self.monitor.add_model("" if first else f"{type(model).__name__}.", model)
         if first:
-            self._setup = TrainingSetup.of(model, optimizer=self.monitor.optimizers, declare=self._declare)
+            found = TrainingSetup.of(model, optimizer=self.monitor.optimizers, declare=self._declare)
+            self._setup = replace(found, more_optimizers=True)
             self._attach_probes(self._setup)
         return hooks
 

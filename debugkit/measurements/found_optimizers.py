@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from torch.optim import Optimizer
 
 from debugkit.finding import NotExamined
+from debugkit.setup import TrainingSetup
 
 ENOUGH = 8
 """Steps after which each optimizer has had its turn: a critic often steps five times for one step of its generator."""
@@ -15,9 +14,9 @@ ENOUGH = 8
 class FoundOptimizers:
     """An optimizer that was not passed in is found at its first step. Until then, its parameters seem to have none."""
 
-    def __init__(self, given: Iterable[Optimizer]) -> None:
-        self.known = list(given)
-        self._complete = bool(self.known)
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.known = list(setup.optimizers)
+        self._complete = bool(self.known) and not setup.more_optimizers
         self._steps = 0
 
     def stepped(self, optimizer: Optimizer) -> None:

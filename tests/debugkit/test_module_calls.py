@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import debugkit
-from debugkit.recorders.module_calls import ModuleCalls, every_call
+from debugkit.recorders.module_calls import ModuleCalls, Outputs, every_call
 
 ROOT = Path(debugkit.__file__).parent
 ALLOWED = {
@@ -20,7 +20,6 @@ ALLOWED = {
     "script.py",  # global hooks, which find the models of an unmodified script
     "trace_batches.py",  # a hook that must come after those of ModuleCalls
     "measure.py:wrapper_use",  # one that must come before the wrapper's own
-    "measure.py:dk603_graph_in_validation",  # one without keyword arguments, because loops of short calls pay for it
 }
 
 
@@ -75,6 +74,16 @@ def test_what_after_returns_takes_the_place_of_the_output() -> None:
     with ModuleCalls([("", model)], after=lambda *_: torch.zeros(1)):
         assert model(torch.ones(1)).item() == 0.0
     assert model(torch.ones(1)).item() == 2.0
+
+
+def test_outputs_of_one_module_are_reported_until_its_hook_is_removed() -> None:
+    model, seen = Doubling(), []
+    with Outputs("a.b", model, lambda *given: seen.append(given)) as outputs:
+        first = model(torch.ones(1), factor=3.0)
+        outputs.remove()
+        model(torch.ones(1))
+    assert seen == [("a.b", first)]
+    assert not model._forward_hooks
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

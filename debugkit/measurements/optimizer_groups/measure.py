@@ -28,7 +28,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
-        self._found = FoundOptimizers(setup.optimizers)
+        self._found = FoundOptimizers(setup)
         self._optimizers = self._found.known
         self._with_gradient: set[int] = set()  # id() of tensors
         self._turns: list[int] = []  # id() of the optimizers that stepped, without immediate repetitions

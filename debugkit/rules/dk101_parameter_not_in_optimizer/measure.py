@@ -26,7 +26,7 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
         self._reached: set[int] = set()  # id() of parameters
-        self._found = FoundOptimizers(setup.optimizers)
+        self._found = FoundOptimizers(setup)
         self._optimizers = self._found.known
         self._outside: dict[int, tuple[str, int]] = {}  # id() of a parameter → the name of its holder, and its size
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import Self
 
 import torch
 
+from debugkit._torch_private import is_compiled
 from debugkit.finding import NotExamined
 from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
@@ -44,10 +44,7 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         self._ended = False
         self._due = False  # a step has ended, and its memory was not recorded yet
         self._calls = ModuleCalls([("", setup.model)], before=lambda *_: self._take())
-
-    def __enter__(self) -> Self:
-        self._calls.__enter__()
-        return self
+        self._stays = is_compiled(setup.model)  # a compiled model may be compiled again when its hooks change
 
     def __exit__(self, *error: object) -> None:
         self._calls.remove()
@@ -55,11 +52,15 @@ class MemorySamplesProbe(Probe[MemorySamples]):
     def end_step(self, _step: int, /) -> None:
         self._take()  # the step that ended before this one, if the model was not called itself
         self._due = True
+        if not self._calls:
+            self._calls.__enter__()
 
     def _take(self) -> None:
         if not self._due:
             return
         self._due = False
+        if not self._stays:
+            self._calls.remove()  # until the next step has ended: a loop may call the model many times in one
         if self._steps % self._every == 0:
             if len(self._bytes) == _MOST:
                 del self._bytes[1::2]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import in_backward, is_compiled
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.module_paths import plain_path
 from debugkit.probe import FIRST_STEPS, Probe
-from debugkit.recorders.module_calls import ModuleCalls
+from debugkit.recorders.module_calls import ModuleCalls, Outputs
 from debugkit.rules.dk603_graph_in_validation import EvaluationGraphs, UntrainedForwards
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
@@ -51,10 +50,9 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         super().__init__(setup)
         parts = ((plain_path(path), part) for path, part in _parts("", setup.model))
         self._parts = dict(parts)
-        self._calls = ModuleCalls(self._parts.items(), before=self._before, after=self._after, also_raised=True)
+        self._calls: ModuleCalls | Outputs = self._around(self._parts.items())
         self._steps = self._called = 0
         self._entries = {""}  # the paths of the modules that the loop called
-        self._alone: RemovableHandle | None = None
         self._depth = 0
         self._at: SourceLine | None = None
         self._pending: list[_Call] = []
@@ -67,8 +65,6 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
 
     def __exit__(self, *error: object) -> None:
         self._calls.remove()
-        if self._alone is not None:
-            self._alone.remove()
         self._pending.clear()
 
     def end_step(self, _step: int, /) -> None:
@@ -76,12 +72,9 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         if self._steps == FIRST_STEPS and self._called > _MANY * FIRST_STEPS and not is_compiled(self.setup.model):
             self._calls.remove()
             called = [(path, self._parts[path]) for path in self._entries]
-            if len(called) == 1 and not isinstance(
-                called[0][1], torch.jit.ScriptModule
-            ):  # each call is an outermost one
-                self._alone = _hook_alone(self, *called[0])
-            else:
-                self._calls = ModuleCalls(called, before=self._before, after=self._after, also_raised=True).__enter__()
+            # Each call of the only module is an outermost one, so its output is enough.
+            self._calls = Outputs(*called[0], self._alone) if len(called) == 1 else self._around(called)
+            self._calls.__enter__()
         waiting: list[_Call] = []
         for call in self._pending:
             call.steps += 1
@@ -131,9 +124,11 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
             if torch.is_grad_enabled() and len(self._pending) < _MOST:
                 self._follow(_Call(path, self._at), output)
 
-    def ended_alone(self, path: str, output: Any) -> None:
-        """The only called module returned `output`, not in training mode."""
-        if torch.compiler.is_compiling() or in_backward():
+    def _around(self, modules: Iterable[tuple[str, nn.Module]]) -> ModuleCalls:
+        return ModuleCalls(modules, before=self._before, after=self._after, also_raised=True)
+
+    def _alone(self, path: str, output: Any) -> None:
+        if self.setup.model.training or torch.compiler.is_compiling() or in_backward():
             return
         self._forwards += 1
         if torch.is_grad_enabled() and len(self._pending) < _MOST:
@@ -164,14 +159,3 @@ def _parts(path: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             waiting += [(f"{child_path}.{name}", inner) for name, inner in child.named_children()]
         else:
             yield child_path, child
-
-
-def _hook_alone(probe: EvaluationGraphsProbe, path: str, module: nn.Module) -> RemovableHandle:
-    """A hook of its own, because a loop of reinforcement learning calls it dozens of times in each step."""
-    model = probe.setup.model
-
-    def hook(_module: nn.Module, _args: Any, output: Any) -> None:
-        if not model.training:
-            probe.ended_alone(path, output)
-
-    return module.register_forward_hook(hook)

@@ -124,3 +124,38 @@ def test_both_models_of_a_script_are_watched(folder: Path) -> None:
     outcome = run(folder, body="return action * 1e30")
     finding = next(finding for finding in outcome.report.findings if finding.code == "DK201")
     assert "Inf" in finding.message or "NaN" in finding.message
+
+
+ALTERNATING = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+policy, critic = nn.Linear(3, 2), nn.Linear(2, 1)
+policy_optimizer = torch.optim.AdamW(policy.parameters())
+critic_optimizer = torch.optim.AdamW(critic.parameters())
+for _ in range(4):
+    for _ in range(3):
+        critic_optimizer.zero_grad()  # before the first forward
+        critic(policy(torch.randn(4, 3)).detach()).square().mean().backward()
+        critic_optimizer.step()
+    policy_optimizer.zero_grad()
+    critic(policy(torch.randn(4, 3))).mean().backward()
+    policy_optimizer.step()
+"""
+
+
+def test_an_optimizer_that_steps_later_is_waited_for(folder: Path) -> None:
+    """One that was seen before the model was called is not taken for the only one."""
+    script = folder / "train.py"
+    script.write_text(ALTERNATING)
+    report = watch_script(script, [], select=["DK101", "DK102", "DK103"]).report
+    assert report.findings == ()
+    assert "DK101" in report.examined
+
+
+def test_a_parameter_that_no_optimizer_of_a_script_holds_is_found(folder: Path) -> None:
+    script = folder / "train.py"
+    script.write_text(ALTERNATING.replace("AdamW(policy.parameters())", "AdamW([policy.weight])"))
+    report = watch_script(script, [], select=["DK101"]).report
+    assert [(finding.code, finding.location.parameter) for finding in report.findings] == [("DK101", "bias")]

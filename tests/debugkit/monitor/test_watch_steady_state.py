@@ -193,3 +193,22 @@ def test_norms_that_were_read_already_are_not_taken_again_and_are_the_same() -> 
     assert len(one.last) == len(other.last) == 1
     assert other.last[0].norm == pytest.approx(one.last[0].norm, rel=1e-6)
     assert other.last[0].largest == one.last[0].largest
+
+
+def test_the_memory_sample_of_a_step_is_taken_at_the_first_of_many_calls() -> None:
+    """A loop of reinforcement learning calls its model dozens of times in a step: the others have no hook of DK602."""
+    model, optimizer = made()
+    before, after = [], []
+    with debugkit.watch(model, optimizer, select="DK602") as run:
+        monitored = hooks_on(model)
+        for _ in range(20):
+            before.append(hooks_on(model) - monitored)
+            with torch.no_grad():
+                for _ in range(3):
+                    model(torch.randn(1, 3))
+            after.append(hooks_on(model) - monitored)
+            train_step(model, optimizer)
+    assert before == [0] + [1] * 19
+    assert after == [0] * 20
+    assert "DK602" in run.report.examined
+    assert hooks_on(model) == 0
