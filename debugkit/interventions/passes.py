@@ -105,6 +105,12 @@ def require_quiet(noise: float) -> None:
         )
 
 
+def require_finite(loss: torch.Tensor) -> None:
+    """Raise NotExamined if the loss is NaN or infinite: it stays so, whatever changes."""
+    if not bool(loss.isfinite().all()):
+        raise NotExamined("The loss is not finite, so no change of it can be measured: fix that first.")
+
+
 def _shared(setup: TrainingSetup, output_needed: bool) -> tuple[Pass, float]:
     """The first of two equal passes over the setup's own batch, and the difference between them."""
     known = _FLOORS.get(setup)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.passes import distance, minimal_floor, require_quiet
+from debugkit.interventions.passes import RELATIVE_FLOOR, distance, require_finite, require_quiet
 from debugkit.interventions.trainable_twins import has_trainable_twin
 from debugkit.interventions.zero_gates import open_gates
 from debugkit.interventions.zero_weights import ZeroWeights
@@ -27,6 +27,7 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import map_tensors, tensors_in
 
 _MOST_ALONE = 4
+_LOSS = "loss of the step"
 Results = dict[str, Tensor]  # the loss, and every tensor that the model returns
 
 
@@ -35,13 +36,14 @@ def perturb_branches(setup: TrainingSetup) -> BranchEffects:
     averages = _moving_averages(setup.model)
     calls = _Calls(setup.model)
     before = calls.run(setup)
+    require_finite(before[_LOSS])
     candidates = [path for path in calls.candidates() if path not in averages]
     if not candidates:
-        return BranchEffects(len(calls.called), (), minimal_floor(setup.model))
+        return BranchEffects(len(calls.called), (), RELATIVE_FLOOR)
     returned = _returned_by(setup, candidates)
     noise = _moved(before, _results(setup))
     require_quiet(noise)
-    floor = max(10 * noise, minimal_floor(setup.model))
+    floor = max(10 * noise, RELATIVE_FLOOR)  # whatever the dtype: an output that nothing reads moves nothing at all
     idle = [path for path in _idle(setup, candidates, before, floor) if not calls.has_effective_parts(path)]
     moved = _moved(before, _results(setup, idle)) if idle else 0.0
     idle = [path for path in idle if not _parts_matter(setup, path, before, floor)]
@@ -156,7 +158,7 @@ def _results(setup: TrainingSetup, perturbed: Iterable[str] = (), seed: int = 0)
 
     modules = [(path, setup.model.get_submodule(path)) for path in seeds]
     with same_start(setup), ModuleCalls(modules, after=replace), every_call(keep), same_randomness(seed):
-        kept["loss of the step"] = setup.loss()
+        kept[_LOSS] = setup.loss()
     return kept
 
 

@@ -6,7 +6,7 @@ import torch
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import modalities
-from debugkit.interventions.passes import Pass, distance, evaluate, quiet_floor, rounding_of
+from debugkit.interventions.passes import Pass, distance, evaluate, quiet_floor, require_finite, rounding_of
 from debugkit.interventions.zero_gates import open_gates
 from debugkit.rules.dk306_input_ignored import ModalityEffect, ModalityEffects
 from debugkit.setup import TrainingSetup
@@ -34,8 +34,7 @@ def shuffle_a_modality(setup: TrainingSetup) -> ModalityEffects:
     if not tried:
         raise NotExamined("All samples of the batch have the same inputs, so exchanging them changes nothing.")
     before, threshold = quiet_floor(setup)
-    if not bool(before.loss.isfinite().all()):
-        raise NotExamined("The loss is not finite, so no change of it can be measured: fix that first.")
+    require_finite(before.loss)
     effects = []
     for name in tried:
         moved = _difference(before, _shuffled(setup, chosen[name]))

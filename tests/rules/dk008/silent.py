@@ -232,3 +232,32 @@ def auxiliary_head_whose_weight_is_still_zero():
             return {"loss": hidden.square().mean() + 0.1 * self.step * self.auxiliary(hidden).square().mean()}
 
     return {"model": Scheduled(), "batch": {"x": torch.randn(4, 6)}}
+
+
+class FrozenTower(nn.Module):
+    """A tower in half precision under `no_grad`, whose features change the head's result by about 1 %."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.tower = nn.Linear(6, 8).to(torch.bfloat16).requires_grad_(False)
+        self.head = nn.Linear(8, 2)
+        self.share = share
+
+    def forward(self, image, state):
+        with torch.no_grad():
+            features = self.tower(image.to(torch.bfloat16)).float()
+        return {"loss": self.head(state + self.share * features).square().mean()}
+
+
+def frozen_tower_in_half_precision_with_a_small_effect():
+    return {"model": FrozenTower(0.002), "batch": {"image": torch.randn(4, 6), "state": 1 + torch.rand(4, 8)}}
+
+
+def frozen_tower_of_a_loss_that_is_not_finite():
+    state = torch.rand(4, 8)
+    state[0, 0] = torch.nan
+    return {
+        "model": FrozenTower(1.0),
+        "batch": {"image": torch.randn(4, 6), "state": state},
+        "expect": {"not_examined": "The loss is not finite"},
+    }
