@@ -215,7 +215,7 @@ def mutate(
                 show_mutation(result)
             documents.append(to_json(result))
         emit({"schema": 1, "labs": documents})
-    raise typer.Exit(int(any(document["counts"]["holes"] for document in documents)))
+    raise typer.Exit(int(any(one["counts"]["holes"] or one["refused_despite_reason"] for one in documents)))
 
 
 @dev.command()

@@ -21,7 +21,7 @@ _CONTEXT_LINES = 1
 def show_mutation(result: Mutation) -> None:
     """The counts, what each check refused, and every hole as a small diff."""
     record, counts = result.record, result.record.counts
-    mark = "[good]✓[/]" if not result.holes else "[bad]✗[/]"
+    mark = "[good]✓[/]" if not result.holes and not result.untrue else "[bad]✗[/]"
     not_run = "" if record.outcomes else " [quiet](outcome checks not run)[/]"
     out.print(
         f"  {mark} {result.lab.id}  {result.lab.slug}  [quiet]{counts.mutants} mutants, {record.cpu_s:.0f} CPU s[/]\n"
@@ -33,6 +33,10 @@ def show_mutation(result: Mutation) -> None:
     _show_names(record.mutants)
     for hole in result.holes:
         _show_hole(result, hole)
+    for name in result.untrue:
+        out.print(
+            f"  [bad]{name} is not equivalent[/]: a check refuses it. Delete its reason in {result.lab.name}/{FILE}."
+        )
     if result.holes:
         out.print(
             f"  [quiet]A hole needs a stronger check, or a reason in {result.lab.name}/{FILE}:[/]\n"
@@ -45,6 +49,7 @@ def as_json(result: Mutation) -> dict[str, Any]:
     import msgspec
 
     document: dict[str, Any] = msgspec.to_builtins(result.record)
+    document["refused_despite_reason"] = list(result.untrue)
     for mutant in document["mutants"]:
         if mutant["outcome"] == "hole":
             mutant["diff"] = _diff(result, mutant["id"])

@@ -2,6 +2,8 @@
 
 Write beside the target, flush to the disk, rename over it. Only the rename is visible to others. A writer holds a lock
 on its temporary file, which the system releases when the writer dies: the next write removes the files of dead writers.
+
+The file keeps its permissions, and a new one has those of any new file: other accounts read results and course packs.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
+import secrets
+import stat
 from pathlib import Path
 
 
@@ -18,6 +21,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     descriptor, temporary = _locked_file_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            with contextlib.suppress(OSError):  # there is no file to replace, or a file system without permissions
+                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -45,8 +50,11 @@ def flush_folder(folder: Path) -> None:
 def _locked_file_beside(path: Path) -> tuple[int, Path]:
     """An open temporary file that no sweep removes."""
     while True:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=_SUFFIX)
-        temporary = Path(name)
+        temporary = path.parent / f"{_prefix(path)}{secrets.token_hex(4)}{_SUFFIX}"
+        try:
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            continue
         with contextlib.suppress(OSError):  # a network file system without locks, where nothing is swept either
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if temporary.exists():  # a sweep may have been between the two calls

@@ -152,7 +152,6 @@ class Upgrade:
     def _write(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
-        path.chmod(0o644)
 
 
 def _content(path: Path) -> bytes | None:

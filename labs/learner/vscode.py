@@ -70,7 +70,6 @@ def write_vscode(folder: Path) -> list[Path]:
     at.mkdir(parents=True, exist_ok=True)
     for path in changed:
         write_atomically(path, made[path].encode())
-        path.chmod(0o644)
     return changed
 
 

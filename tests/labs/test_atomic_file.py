@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -87,3 +89,20 @@ def test_a_file_system_without_locks_is_written_all_the_same(target: Path, monke
     write_atomically(target, b"after")
     assert target.read_bytes() == b"after"
     assert temporaries(target) == []
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o600])
+def test_a_file_keeps_its_permissions(target: Path, mode: int) -> None:
+    target.chmod(mode)
+    write_atomically(target, b"after")
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "results.json", b"{}")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "results.json").stat().st_mode) == 0o666 & ~umask

@@ -14,7 +14,7 @@ from labs.authoring.bench import Bench, Refusal
 from labs.authoring.mutation.catalogue import named
 from labs.authoring.mutation.hunks import OPERATOR as ONE_HUNK
 from labs.authoring.mutation.mutants import Files, Mutant, mutants_of, read
-from labs.authoring.mutation.reasons import check_not_refused, read_reasons
+from labs.authoring.mutation.reasons import read_reasons
 from labs.authoring.mutation.record import MutantRecord, Outcome, Record, make_record, read_record
 from labs.authoring.verify_many import OnDemandServer
 from labs.grading import grade
@@ -35,6 +35,8 @@ class Mutation:
     record: Record
     mutants: dict[str, Mutant]
     solution: Files
+    untrue: tuple[str, ...] = ()
+    """The mutants that a check refuses although a reason says that they are equivalent."""
 
     @property
     def holes(self) -> list[MutantRecord]:
@@ -83,13 +85,12 @@ def mutate(
             if refusal is not None:
                 refusals[mutant.id] = refusal
     cpu = found.cpu_s + of_children + time.process_time() - started
-    check_not_refused(lab, reasons, {name: one.check for name, one in refusals.items()})
     kinds: dict[str, Kind] = {check.id: check.kind for check in declared_by(lab).checks}
     records = tuple(
         _record(one, refusals.get(one.id), reasons.get(one.id), kinds, found.names.get(one.id)) for one in mutants
     )
     record = make_record(lab, records, seed=lab.seeds[0], outcomes=outcomes, cpu_s=cpu)
-    return Mutation(lab, record, {one.id: one for one in mutants}, solution)
+    return Mutation(lab, record, {one.id: one for one in mutants}, solution, tuple(set(reasons) & set(refusals)))
 
 
 def _holes_of(lab: Lab) -> set[str]:

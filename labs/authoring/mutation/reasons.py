@@ -14,7 +14,7 @@ FILE = "equivalent_mutants.toml"
 
 
 class ReasonsError(Exception):
-    """The file cannot be read, or names a mutant that does not exist or is refused; the message says which."""
+    """The file cannot be read, or names a mutant that does not exist; the message says which."""
 
 
 def read_reasons(lab: Lab, ids: Collection[str]) -> dict[str, str]:
@@ -35,10 +35,3 @@ def read_reasons(lab: Lab, ids: Collection[str]) -> dict[str, str]:
                 f"`lab dev mutate {lab.id}` lists the mutants that no check refuses now."
             )
     return entries
-
-
-def check_not_refused(lab: Lab, reasons: Collection[str], refused: dict[str, str]) -> None:
-    """Raise ReasonsError if a check refuses a mutant that has a reason. `refused` maps a mutant's id to the check."""
-    for name in reasons:
-        if name in refused:
-            raise ReasonsError(f"{lab.folder / FILE}: {name} is not equivalent, {refused[name]} refuses it.")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from labs.authoring.mutation.page import mutation_page
-from labs.authoring.mutation.reasons import FILE, ReasonsError, check_not_refused, read_reasons
+from labs.authoring.mutation.reasons import FILE, ReasonsError, read_reasons
 from labs.authoring.mutation.record import (
     MutantRecord,
     Record,
@@ -51,12 +51,6 @@ def test_reasons_are_read_and_a_lab_without_any_has_none(lab: Lab) -> None:
     assert read_reasons(lab, {"a-1"}) == {}
     (lab.folder / FILE).write_text('a-1 = "Because."\n')
     assert read_reasons(lab, {"a-1", "a-2"}) == {"a-1": "Because."}
-
-
-def test_a_reason_for_a_refused_mutant_is_refused(lab: Lab) -> None:
-    check_not_refused(lab, ["a-1"], {"a-2": "test_b"})
-    with pytest.raises(ReasonsError, match="a-1 is not equivalent, test_a refuses it"):
-        check_not_refused(lab, ["a-1"], {"a-1": "test_a"})
 
 
 def test_a_record_is_read_as_it_was_written_with_a_line_for_each_mutant(lab: Lab) -> None:
