@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def plain_path(path: str) -> str:
@@ -24,3 +24,21 @@ def shared_module(paths: Iterable[str]) -> str:
             break
         shared.append(parts[0])
     return ".".join(shared)
+
+
+def renaming(unexpected: Sequence[str], missing: Sequence[str]) -> tuple[str, str] | None:
+    """The replacement of a prefix that turns most unexpected names into missing ones, and None without one."""
+    if not unexpected or not missing:
+        return None
+    wanted = set(missing)
+    first = unexpected[0]
+    parts = first.split(".")
+    for kept in range(len(parts), 0, -1):
+        rest = ".".join(parts[-kept:])
+        for name in missing:
+            if name == rest or name.endswith(f".{rest}"):
+                before, after = first[: len(first) - len(rest)], name[: len(name) - len(rest)]
+                moved = [after + other[len(before) :] for other in unexpected if other.startswith(before)]
+                if sum(other in wanted for other in moved) * 2 > len(unexpected):
+                    return before, after
+    return None

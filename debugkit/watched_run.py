@@ -30,6 +30,7 @@ from debugkit.loop.monitor import Monitor
 from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.loop.probe_runner import ProbeRunner
 from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.state_loads import StateLoads
 from debugkit.loop.step_counts import StepCounts
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.observation import probes_of
@@ -43,7 +44,7 @@ from debugkit.setup import SetupError, TrainingSetup
 from debugkit.step_replay.nonfinite import Nonfinite
 from debugkit.step_replay.snapshot import SnapshotWriter
 
-_OF_THE_RUN = {Losses, OptimizerEvents, ScalerUse, TrainingModes}
+_OF_THE_RUN = {Losses, OptimizerEvents, ScalerUse, StateLoads, TrainingModes}
 _OURS = {Activations, GradientNorms, Nonfinite} | _OF_THE_RUN
 
 

@@ -17,12 +17,14 @@ from torch.optim import Optimizer
 
 from debugkit.gradient_norms import GradientNorms
 from debugkit.loop.events import LoopEvents
+from debugkit.loop.load_history import LoadHistory
 from debugkit.loop.losses import Losses
 from debugkit.loop.mode_history import ModeHistory
 from debugkit.loop.operations import LoopOperations
 from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.loop.pace import Pace
 from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.state_loads import StateLoads
 from debugkit.loop.step_reader import StepReader, StepReading
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.observer import Observer
@@ -78,12 +80,14 @@ class Monitor(Observer):
         self._looked = 0  # steps whose values were recorded
         self.failed = ""  # the first exception of the tool itself, in one sentence
         self._modes = ModeHistory()
+        self._loads = LoadHistory()
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as attaching:
             attaching.callback(self.loop_operations.disarm)
             attaching.enter_context(self.events)
+            attaching.enter_context(self._loads)
             attaching.callback(self._unhook)
             for hooks in self.hooks:
                 hooks.__enter__()
@@ -261,6 +265,7 @@ class Monitor(Observer):
         self.observations[ScalerUse] = self.events.scaler
         self.observations[Losses] = self.losses
         self.observations[TrainingModes] = self._modes.observation
+        self.observations[StateLoads] = self._loads.observation(self.roots)
 
     @property
     def losses(self) -> Losses:

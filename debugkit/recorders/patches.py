@@ -36,11 +36,12 @@ class Patches:
         *,
         before: Callable[..., None] | None = None,
         after: Callable[..., None] | None = None,
+        returned: Callable[..., None] | None = None,
     ) -> None:
         """Call `before(*args, **kwargs)` and `after(*args, **kwargs)` around `owner.name`, whose result is unchanged.
 
-        `after` is not called if the function raises. A missing attribute is skipped: names differ between versions of
-        PyTorch.
+        `returned(result, *args, **kwargs)` gets the result too. Neither `after` nor `returned` is called if it raises.
+        A missing attribute is skipped: names differ between versions of PyTorch.
         """
         original = getattr(owner, name, None)
         if original is None:
@@ -54,6 +55,8 @@ class Patches:
             result = original(*args, **kwargs)
             if after is not None and self._live:
                 after(*args, **kwargs)
+            if returned is not None and self._live:
+                returned(result, *args, **kwargs)
             return result
 
         setattr(owner, name, wrapper)

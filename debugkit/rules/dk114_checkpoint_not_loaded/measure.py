@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from debugkit.finding import NotExamined
-from debugkit.module_paths import plain_path
+from debugkit.module_paths import plain_path, renaming
 from debugkit.rules.dk114_checkpoint_not_loaded import CheckpointMatch, Mismatch
 from debugkit.setup import TrainingSetup
 
@@ -36,7 +36,7 @@ def compare_the_checkpoint(setup: TrainingSetup) -> CheckpointMatch:
         unexpected=tuple(unexpected),
         different=tuple(different),
         mismatched=tuple(Mismatch(n, tuple(saved[n].shape), tuple(model[n].shape)) for n in mismatched),
-        renaming=_renaming(unexpected, missing),
+        renaming=renaming(unexpected, missing),
         trained_since="the optimizer has taken steps" if stepped else None,
     )
 
@@ -110,21 +110,3 @@ def _missing(model: Mapping[str, Any], present: set[str], fresh: Iterable[str]) 
         and id(tensor) not in found
         and not any(fnmatchcase(name, pattern) for pattern in fresh)
     ]
-
-
-def _renaming(unexpected: list[str], missing: list[str]) -> tuple[str, str] | None:
-    """The replacement of a prefix that turns most unexpected names into missing ones."""
-    if not unexpected or not missing:
-        return None
-    wanted = set(missing)
-    first = unexpected[0]
-    parts = first.split(".")
-    for kept in range(len(parts), 0, -1):
-        rest = ".".join(parts[-kept:])
-        for name in missing:
-            if name == rest or name.endswith(f".{rest}"):
-                before, after = first[: len(first) - len(rest)], name[: len(name) - len(rest)]
-                moved = [after + other[len(before) :] for other in unexpected if other.startswith(before)]
-                if sum(other in wanted for other in moved) * 2 > len(unexpected):
-                    return before, after
-    return None

@@ -159,3 +159,13 @@ def test_a_parameter_that_no_optimizer_of_a_script_holds_is_found(folder: Path) 
     script.write_text(ALTERNATING.replace("AdamW(policy.parameters())", "AdamW([policy.weight])"))
     report = watch_script(script, [], select=["DK101"]).report
     assert [(finding.code, finding.location.parameter) for finding in report.findings] == [("DK101", "bias")]
+
+
+def test_a_checkpoint_that_a_script_loads_before_its_loop_is_observed(folder: Path) -> None:
+    script = folder / "train.py"
+    lines = ALTERNATING.partition("for _ in range(4)")
+    load = "policy.load_state_dict({'module.weight': torch.zeros(2, 3)}, strict=False)\n"
+    script.write_text(lines[0] + load + "".join(lines[1:]))
+    (finding,) = watch_script(script, [], select=["DK118"]).report.findings
+    assert finding.location.file == str(script)
+    assert finding.location.line == 1 + lines[0].count("\n")
