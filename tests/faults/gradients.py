@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from debugkit import Declare
 from faults.fault import fault
-from healthy.program import Program
+from healthy.program import STEPS, Program
 
 
 @fault("DK101", of="siglip_regresses_an_action", says="tower")
@@ -174,3 +174,17 @@ def activations_that_a_config_switched_off(program: Program) -> None:
 @fault("DK117", of="siglip_regresses_an_action", module="head.2")
 def last_layer_frozen_by_a_pattern_for_the_body(program: Program) -> None:
     program.model.head[2].requires_grad_(False)
+
+
+@fault("DK118", of="llama_with_padded_rows", by="watch", module="")
+def checkpoint_of_a_wrapper_loaded_without_strict(program: Program) -> None:
+    saved = {f"policy.{name}": value for name, value in program.model.state_dict().items()}
+
+    def train(self: Program) -> None:
+        self.model.load_state_dict(saved, strict=False)  # DK118
+        for _ in range(STEPS):
+            self.optimizer.zero_grad()
+            self.loss(self.draw()).backward()
+            self.optimizer.step()
+
+    program.train = train
