@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-import debugkit
 from labs.authoring.canonical import canonical_form
 from labs.authoring.edits import EditError
-from labs.authoring.imports import PACKAGE, imported_names, with_shared_modules
+from labs.authoring.imports import DEBUGKIT, PACKAGE, used_of_debugkit, with_shared_modules
 from labs.authoring.variants import read_variant, variant_paths
 from labs.grading.catalog import Lab
 
@@ -27,7 +26,7 @@ FIELDS = ("editable", "timeout_s", "memory_mb", "seeds", "rules", "extras")
 PROSE = {"check": ("title", "property", "instrument"), "wrong_fix": ("says",)}
 
 _PACKAGE = PACKAGE
-_LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", Path(debugkit.__file__).parent
+_LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", DEBUGKIT
 # Of the grader: how a grade is shown, and the answers, which every `lab dev verify` checks and no grade in it contains.
 _NO_PART = ("feedback.py", "comparison.py", "documents.py", "answers.py")
 _NOT_GRADED = ("lab.toml", "figures.py")  # lab.toml counts by its fields
@@ -37,7 +36,7 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SHA-256 of each part."""
 
     lab: str
-    """The lab's and its solution's files, and the modules outside of them that its checks and probe import."""
+    """The lab's and its solution's files, and the modules outside of them that its checks and probe use."""
     library: str
     """`labs/vla`, the healthy policy."""
     grader: str
@@ -54,11 +53,6 @@ def content_of(lab: Lab) -> Content:
         folder_hash(_GRADER, _NO_PART),
         folder_hash(_DEBUGKIT),
     )
-
-
-def uses_debugkit(lab: Lab) -> bool:
-    """Whether the lab's checks, probe or starter import debugkit themselves, so that it can change their results."""
-    return any(name.split(".")[0] == "debugkit" for path in _with_imports(lab) for name in imported_names(path))
 
 
 @functools.cache
@@ -80,6 +74,8 @@ def _of_lab(lab: Lab) -> str:
     for path in _with_imports(lab):
         if lab.folder not in path.parents:
             forms[path.relative_to(_PACKAGE).as_posix()] = canonical_form(path.name, path.read_bytes())
+    for path in used_of_debugkit(_with_imports(lab), _DEBUGKIT):
+        forms[path.relative_to(_DEBUGKIT.parent).as_posix()] = canonical_form(path.name, path.read_bytes())
     return _digest(forms)
 
 

@@ -6,9 +6,13 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import debugkit
 import labs
 
 PACKAGE = Path(labs.__file__).parent
+DEBUGKIT = Path(debugkit.__file__).parent
+_REGISTRY = "rule.py"
+"""The module that imports every rule, by its folder's name."""
 ALLOWED = ("vla", "grading")
 """Packages of `labs` that a lab may import, beside the modules that labs share, which are next to them."""
 
@@ -46,6 +50,43 @@ def with_shared_modules(paths: Iterable[Path], package: Path | None = None) -> l
         shared = (shared_module(name, package) for name in imported_names(path))
         waiting += [module for module in shared if module is not None]
     return sorted(found)
+
+
+def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> list[Path]:
+    """The files of debugkit that these files use, directly or through another, in order.
+
+    A public name, `debugkit.NAME` or `from debugkit import NAME`, counts as its module. Whoever reaches the registry
+    of rules uses all of debugkit.
+    """
+    waiting = [name for path in paths for name in (*imported_names(path), *_attributes_of_debugkit(path))]
+    package = package or DEBUGKIT
+    found: set[Path] = set()
+    while waiting:
+        name = waiting.pop()
+        path = _file_in_debugkit(debugkit._HOMES.get(name.removeprefix("debugkit."), name), package)
+        if path is not None and path not in found:
+            found.add(path)
+            waiting += imported_names(path)
+    return sorted(package.rglob("*.py")) if package / _REGISTRY in found else sorted(found)
+
+
+def _attributes_of_debugkit(path: Path) -> Iterator[str]:
+    """`debugkit.check` and the like, in a file that has `import debugkit`."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "debugkit":
+            yield f"debugkit.{node.attr}"
+
+
+def _file_in_debugkit(name: str, package: Path) -> Path | None:
+    first, *parts = name.split(".")
+    if first != "debugkit" or not parts:
+        return None
+    place = package.joinpath(*parts)
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
 def forbidden_imports(path: Path) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from labs.authoring.content_hash import uses_debugkit
 from labs.authoring.verified import Stale, why_stale
 from labs.grading.catalog import Lab
 
@@ -26,8 +25,8 @@ class Task:
 def plan(labs: Iterable[Lab], *, changed: bool) -> list[Task]:
     """A task for each lab. With `changed`, a lab whose full verification holds is only read, not graded.
 
-    Where debugkit alone changed, its rules run on the starter and the correct fixes: grades do not depend on it,
-    unless the lab itself imports debugkit.
+    Where debugkit alone changed, its rules run on the starter and the correct fixes: grades do not depend on it. What a
+    lab itself uses of debugkit is one of the lab's own files.
     """
     return [_task(lab, why_stale(lab)) if changed else Task(lab, "all") for lab in labs]
 
@@ -35,5 +34,5 @@ def plan(labs: Iterable[Lab], *, changed: bool) -> list[Task]:
 def _task(lab: Lab, stale: Stale | None) -> Task:
     if stale is None:
         return Task(lab, "files")
-    rules_alone = stale.changed == ("debugkit",) and not uses_debugkit(lab)
+    rules_alone = stale.changed == ("debugkit",)
     return Task(lab, "rules" if rules_alone else "all", stale.sentence)

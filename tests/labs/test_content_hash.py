@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import pytest
 import labs.grading
 from labs.authoring import content_hash
 from labs.authoring.canonical import _form, canonical_form, python_form
-from labs.authoring.content_hash import FIELDS, content_of, folder_hash, uses_debugkit
+from labs.authoring.content_hash import FIELDS, content_of, folder_hash
+from labs.authoring.imports import DEBUGKIT, used_of_debugkit
 from labs.authoring.verified import RECORD, Stale, why_stale, write_verified
 from labs.grading import catalog
 from labs.grading.catalog import Lab, all_labs
@@ -170,10 +172,40 @@ def test_a_shared_module_counts_for_the_labs_that_import_it(lab: Lab, package: P
     assert content_of(lab).lab != before.lab
 
 
-def test_a_lab_that_imports_debugkit_is_known(lab: Lab, package: Path) -> None:
-    assert not uses_debugkit(lab)
-    append(lab.folder / "probe.py", "from debugkit import overfit_one_batch\n")
-    assert uses_debugkit(lab)
+@pytest.mark.parametrize(
+    ("text", "used", "unused"),
+    [
+        ("from debugkit import Declare\n", ["declare.py"], ["structure.py", "rule.py"]),
+        ("from debugkit.structure import tensors_in\n", ["structure.py"], ["declare.py", "rule.py"]),
+        (
+            "import debugkit\ncut = debugkit.find_graph_cut\n",
+            ["instruments/find_graph_cut.py", "setup.py", "structure.py"],  # the second and third through the first
+            ["rule.py", "preflight.py"],
+        ),
+        ("import debugkit\n", [], ["declare.py", "rule.py"]),
+        ("import debugkit\nreport = debugkit.check()\n", ["rules/dk305_batch_leak/measure.py", "preflight.py"], []),
+    ],
+)
+def test_what_a_lab_uses_of_debugkit_is_found(lab: Lab, text: str, used: list[str], unused: list[str]) -> None:
+    append(lab.folder / "probe.py", text)
+    found = [path.relative_to(DEBUGKIT).as_posix() for path in used_of_debugkit([lab.folder / "probe.py"])]
+    assert set(used) <= set(found)
+    assert not set(unused) & set(found)
+    assert len(set(found)) == len(found)
+
+
+def test_what_a_lab_uses_of_debugkit_counts_as_its_own(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "debugkit"
+    shutil.copytree(DEBUGKIT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(content_hash, "_DEBUGKIT", copy)
+    append(lab.folder / "probe.py", "from debugkit import Declare\n")
+    before = content_of(lab).lab
+    append(copy / "structure.py", "X = 1\n")
+    assert content_of(lab).lab == before
+    append(copy / "declare.py", "X = 1\n")
+    assert content_of(lab).lab != before
 
 
 def test_every_field_of_a_labs_facts_either_decides_or_describes() -> None:

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from child_processes import HANG_S
-from labs.authoring import plan as planning
 from labs.authoring import verified, verify_many
 from labs.authoring import verify as verification
 from labs.authoring.content_hash import Content
@@ -99,8 +98,6 @@ def test_a_lab_is_graded_again_only_where_something_changed(lab: Lab, monkeypatc
         now = msgspec.structs.replace(Content("a", "b", "c", "d"), **{part: "new"})
         only = "rules" if part == "debugkit" else "all"
         assert scope() == (only, f"{sentence} changed since {date}")
-    monkeypatch.setattr(planning, "uses_debugkit", lambda _: True)
-    assert scope()[0] == "all"
 
 
 def test_where_debugkit_alone_changed_the_record_holds_again_after_its_rules_ran(
