@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -73,6 +74,12 @@ class PeakMemory:
             time.sleep(0.5)
 
 
+def cpu_of_children() -> float:
+    """CPU seconds of the processes that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> None:
     """Write a class, grade it with a kill on the way, and print what it took."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -97,10 +104,12 @@ def main() -> None:
         first.send_signal(signal.SIGKILL)
         first.wait()
         kept = lines.read_bytes().count(b"\n")
+        cpu_before = cpu_of_children()
         second = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         after = PeakMemory(second)
         code = second.wait()
         seconds = time.monotonic() - began
+        cpu = cpu_of_children() - cpu_before
         results = json.loads((out / "results.json").read_text())["results"]
     other = [one for one in results if one["verdict"] != expected[one["student"], one["lab"]]]
     third = len(after.samples) // 3
@@ -111,6 +120,7 @@ def main() -> None:
         "exit_code": code,
         "minutes": round(seconds / 60, 1),
         "seconds_per_submission": round(seconds / len(expected), 2),
+        "cpu_seconds_per_submission": round(cpu / (len(expected) - kept), 2),
         "kept_over_the_kill": kept,
         "graded": len(results),
         "wrong_verdicts": [(one["student"], one["lab"], one["verdict"]) for one in other],
