@@ -189,7 +189,7 @@ def spoken(rng: Rng, counts: Sequence[int]) -> list[str]:
 
 
 def observations(rng: Rng, cameras: int, counts: Sequence[int]) -> dict[str, Any]:
-    """Random images and states, and instructions of so many words, of which the first two differ in each frame."""
+    """Random images and states, and instructions of so many words that all begin with another word."""
     first = rng.permutation(len(SPOKEN))[: len(counts)].tolist()
     said = spoken(rng, [count - 1 for count in counts])
     return {

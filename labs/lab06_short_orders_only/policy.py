@@ -36,9 +36,7 @@ IMAGE_ID = -200
 """A placeholder. No row of the embedding table belongs to it: a feature takes its place."""
 
 
-def encode_prompts(
-    instructions: Sequence[str], cameras: int = 1, max_length: int = MAX_LENGTH
-) -> tuple[Tensor, Tensor]:
+def encode_prompts(instructions: Sequence[str], cameras: int, max_length: int = MAX_LENGTH) -> tuple[Tensor, Tensor]:
     """Turn sentences into `input_ids` and `attention_mask`, int64 (B, `max_length`), with places for `cameras` images.
 
     Raises ValueError if the images leave no token for the instruction.
@@ -67,7 +65,7 @@ def expand(template: Iterable[int]) -> list[int]:
 def observation_batch(images: Tensor, state: Tensor, instructions: Sequence[str]) -> Batch:
     """A policy's inputs from uint8 images (B, C, 64, 64, 3) of C cameras, states (B, 3) and B sentences.
 
-    `pixel_values` is (B, C, 3, 64, 64): the first camera is the one above the table.
+    `pixel_values` is (B, C, 3, 64, 64), in the order of the cameras: the first one is above the table.
     """
     pixel_values = normalize_pixels(images.flatten(0, 1)).unflatten(0, images.shape[:2])
     input_ids, attention_mask = encode_prompts(instructions, cameras=images.shape[1])
