@@ -94,7 +94,7 @@ def test_images_are_read_in_their_places(submission: Submission, rng: Rng) -> No
     for cameras, counts in ((1, (2, 30)), (2, (3,)), (2, MIXED), (2, (9, rng.integer(10, 20), 1, 4, 30))):
         observed, targets, seed = observations(rng, cameras, counts), random_targets(rng, len(counts)), rng.seed()
         seen = submission.observe("step", observed=observed, targets=targets, seed=seed)
-        which = f"{cameras} {'cameras' if cameras > 1 else 'camera'} and instructions of {listing(counts)} words"
+        which = f"instructions of {listing(counts)} words and {'two cameras' if cameras > 1 else 'one camera'}"
         policy = Policy.from_base(seed=seed)
         if counts == MIXED:
             expect(how_images_are_read(seen["chunk"], policy, observed), READ)
@@ -114,7 +114,7 @@ def test_images_are_read_in_their_places(submission: Submission, rng: Rng) -> No
 )
 def test_wrong_counts_are_errors(submission: Submission, rng: Rng) -> None:
     for cameras, max_length in ((3, None), (2, 32), (1, 16), (4, 50)):
-        seen = submission.observe("prompts", instructions=["go to red"], cameras=cameras, max_length=max_length)
+        seen = submission.observe("prompts", instructions=spoken(rng, (3,)), cameras=cameras, max_length=max_length)
         what = f"what `encode_prompts` raises for {cameras} images in {max_length or MAX_LENGTH} tokens"
         expect(seen["raised"], what).equals("ValueError")
     for change, said_as in ((PAD_ID, "one placeholder less"), (IMAGE_ID, "one placeholder more")):
@@ -144,8 +144,8 @@ def test_images_and_instruction_matter(submission: Submission, rng: Rng) -> None
             others[f"another image of the {name} camera"] = {"images": images}
         for name, other in others.items():
             moved = submission.observe("step", observed={**observed, **other}, targets=targets, seed=seed)["chunk"]
-            changed = (moved[0] - chunk[0]).norm() / chunk[0].norm()
-            expect(changed, f"the change of a chunk under {name}, for {count} words,").above(TOLERANCE)
+            changed = (moved - chunk).norm() / chunk.norm()
+            expect(changed, f"the relative change of the chunks under {name}, for {count} words,").above(TOLERANCE)
 
 
 @check(
@@ -250,8 +250,8 @@ def how_images_are_read(chunk: Tensor, policy: Policy, observed: Mapping[str, An
     own = torch.cat([frame[:count] for frame, count in zip(features, places, strict=True)])
     for name, prompts, filled in (
         ("correct", *correct(policy, observed)),
-        ("next in line", ids, features.flatten(0, 1)),
-        ("own, without the last", ids, own),
+        ("next_in_line", ids, features.flatten(0, 1)),
+        ("own_without_the_last", ids, own),
     ):
         with torch.no_grad():
             if relative_error(chunk, policy.decode(read(policy, prompts, filled, observed["state"]))) < TOLERANCE:
@@ -269,9 +269,9 @@ def how_prompts_are_made(submission: Submission, rng: Rng) -> str:
         return "longer" if len(widths) == 1 else "another"
     ways = {
         "correct": lambda text, cameras: prompt_of(text, cameras),
-        "last tokens": lambda text, cameras: whole(text, cameras)[-MAX_LENGTH:],
-        "images first": lambda text, cameras: ([IMAGE_ID] * PATCHES * cameras + words_of(text))[:MAX_LENGTH],
-        "always eight": lambda text, cameras: whole(" ".join(text.split()[:7]), cameras),
+        "last_tokens": lambda text, cameras: whole(text, cameras)[-MAX_LENGTH:],
+        "images_first": lambda text, cameras: ([IMAGE_ID] * PATCHES * cameras + words_of(text))[:MAX_LENGTH],
+        "always_eight": lambda text, cameras: whole(" ".join(text.split()[:7]), cameras),
     }
     for name, way in ways.items():
         if all(
@@ -299,8 +299,9 @@ def encoded(submission: Submission, instructions: list[str], cameras: int, max_l
 
 def said(cameras: int, max_length: int | None, count: int) -> str:
     """A prompt in words."""
-    limit = f", of at most {max_length} tokens" if max_length else ""
-    return f"{cameras} {'images' if cameras > 1 else 'image'} and {count} words{limit}"
+    if max_length:
+        return f"{cameras} images, {count} words and at most {max_length} tokens"
+    return f"{cameras} images and {count} words" if cameras > 1 else f"one image and {count} words"
 
 
 def listing(counts: Sequence[int]) -> str:
@@ -321,7 +322,7 @@ def recognise_longer(evidence: Mapping[str, Any]) -> bool:
     says="This cuts at the other end: the first image loses its places there, and the instruction keeps every word.",
 )
 def recognise_last(evidence: Mapping[str, Any]) -> bool:
-    return bool(evidence[f"{DROPPED}/{HOW}"] == "last tokens")
+    return bool(evidence[f"{DROPPED}/{HOW}"] == "last_tokens")
 
 
 @wrong_fix(
@@ -329,7 +330,7 @@ def recognise_last(evidence: Mapping[str, Any]) -> bool:
     says="With all images in front, only words can be cut. But the policies in use were trained with one image before the instruction and the others behind it, and now get another order.",
 )
 def recognise_order(evidence: Mapping[str, Any]) -> bool:
-    return bool(evidence[f"{DROPPED}/{HOW}"] == "images first")
+    return bool(evidence[f"{DROPPED}/{HOW}"] == "images_first")
 
 
 @wrong_fix(
@@ -337,7 +338,7 @@ def recognise_order(evidence: Mapping[str, Any]) -> bool:
     says="The instruction is cut to what two cameras leave. A robot with one camera has room for 23 words, and now understands 7.",
 )
 def recognise_eight(evidence: Mapping[str, Any]) -> bool:
-    return bool(evidence[f"{DROPPED}/{HOW}"] == "always eight")
+    return bool(evidence[f"{DROPPED}/{HOW}"] == "always_eight")
 
 
 @wrong_fix(
@@ -345,7 +346,7 @@ def recognise_eight(evidence: Mapping[str, Any]) -> bool:
     says="Nothing raises, because nothing counts. The features that have no place move on to the next frame: every frame behind a long instruction sees parts of another one's images.",
 )
 def recognise_no_count(evidence: Mapping[str, Any]) -> bool:
-    return bool(evidence[f"{IMAGES}/{READ}"] == "next in line")
+    return bool(evidence[f"{IMAGES}/{READ}"] == "next_in_line")
 
 
 @wrong_fix(
@@ -353,7 +354,7 @@ def recognise_no_count(evidence: Mapping[str, Any]) -> bool:
     says="The counts are equal again, because the features without a place are thrown away: the longer the instruction, the less the robot sees of the last image.",
 )
 def recognise_dropped(evidence: Mapping[str, Any]) -> bool:
-    return bool(evidence[f"{IMAGES}/{READ}"] == "own, without the last")
+    return bool(evidence[f"{IMAGES}/{READ}"] == "own_without_the_last")
 
 
 DROPPED, IMAGES = "test_only_the_last_words_are_dropped", "test_images_are_read_in_their_places"
