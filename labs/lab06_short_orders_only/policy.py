@@ -1,4 +1,4 @@
-"""A policy for robots with one camera or several: the prompt says where each image goes, and how long it is.
+"""A policy for robots with one camera or several: placeholders in the prompt say where each image goes.
 
     the first image │ the instruction            │ the other images │ padding   │ the state
     <image> × 16    │ <bos> please reach the ... │ <image> × 16 ... │ <pad> ... │
@@ -10,7 +10,7 @@ policy, the features of the patches take the places of the placeholders, as in Q
 Notable choices
 - Every prompt has `MAX_LENGTH` tokens, whatever the instruction and the number of cameras: the robot runs a language
   model that was compiled for this length.
-- People talk. What is too long loses the last words of its instruction, and as few as possible; `<bos>` and the
+- People talk. A prompt that is too long loses the last words of its instruction, as few as possible; `<bos>` and the
   images stay whole. The first words are the ones that say what to do.
 - The order is the one with which the robots' policies were trained: one image before the instruction, the others after.
 - The state comes last, so its hidden state attends to everything. It is no part of the prompt.
