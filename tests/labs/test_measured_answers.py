@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from labs.authoring.lab_module import load_module
+from labs.authoring.lab_module import load_module, load_variant
 from labs.grading.answers import correct_answers, refusal
-from labs.grading.catalog import all_labs
+from labs.grading.catalog import all_labs, find
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.policy import Policy
 
@@ -39,6 +39,20 @@ def patches_moved(starter: ModuleType) -> float:
             counts |= set((moved > moved.amax(dim=1, keepdim=True) / 2).sum(dim=1).tolist())
     (count,) = counts  # the same for every patch and every image
     return count
+
+
+def frames_that_change(_starter: ModuleType) -> float:
+    without = load_variant(find("06"), "without_the_count")
+    policy = without.build_policy(seed=0).eval()
+    random = torch.Generator().manual_seed(6)
+    images = torch.randint(0, 256, (8, 2, 64, 64, 3), dtype=torch.uint8, generator=random)
+    state, said = torch.rand(8, 3, generator=random), ["go to red"] * 8
+    said[2] += " now" * 5
+    together = policy.predict(without.observation_batch(images, state, said))
+    alone = [policy.predict(without.observation_batch(images[[i]], state[[i]], [said[i]])) for i in range(8)]
+    change = (together - torch.cat(alone)).flatten(1).norm(dim=1) / together.flatten(1).norm(dim=1)
+    assert not ((change > 1e-5) & (change < 1e-3)).any()
+    return int((change > 1e-4).sum())
 
 
 def numbers_without_gradient(starter: ModuleType) -> float:
@@ -185,6 +199,7 @@ def _largest(sizes: dict[str, Tensor], margin: float) -> str:
 
 MEASURED: dict[tuple[str, str], Measure] = {
     ("05", "patches_moved"): patches_moved,
+    ("06", "frames_that_change"): frames_that_change,
     ("12", "numbers_without_gradient"): numbers_without_gradient,
     ("14", "largest_outside"): largest_outside,
     ("17", "unchanged_weights"): unchanged_weights,
