@@ -22,7 +22,7 @@ Equal counts; features that are concatenated to the sequence, which needs no pla
 places; masked values with the same shape as the target.
 
 ## Lesson
-[Lab 06](../../lessons/shapes/06_image_token_count.md)
+[Lab 06](../../lessons/shapes/06_short_orders_only.md)
 """
 
 from __future__ import annotations

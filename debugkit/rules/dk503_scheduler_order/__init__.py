@@ -32,7 +32,7 @@ that the loop steps.
 - Learning rates that are tensors; a decay to 0 whose end is the end of the run; `0.1 ** (epoch // 30)`.
 
 ## Lesson
-[Lab 54](../../lessons/loop/54_schedule_steps.md)
+[Lab 54](../../lessons/loop/54_needs_a_larger_gpu.md)
 """
 
 from __future__ import annotations
