@@ -14,16 +14,28 @@ from policy import LEARNING_RATE, build_optimizer, build_policy, share_of_peak, 
 
 from labs.vla.dataset import batches, demonstrations
 
-UPDATES, SHOWN = 80, (0, 2, 4, 6, 7, 8, 40, 79)
-print("parts " + "".join(f"  no. {update:2d}" for update in SHOWN))
-print("plan  " + "".join(f"{1e4 * LEARNING_RATE * share_of_peak(update, UPDATES):8.2f}" for update in SHOWN))
+UPDATES = 80
 frames = demonstrations(64, seed=54)
-for parts in (1, 4, 16):
-    policy, rates = build_policy(0), []
+
+
+def rates(parts: int) -> list[float]:
+    """The learning rate that each update uses, with so many micro-batches of one frame."""
+    policy, used = build_policy(seed=0), []
     optimizer = build_optimizer(policy)
-    optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    optimizer.register_step_pre_hook(lambda optimizer, *_: used.append(optimizer.param_groups[0]["lr"]))
     train(policy, optimizer, batches(frames, 1, steps=UPDATES * parts, seed=0), UPDATES, parts)
-    print(f"{parts:5d} " + "".join(f"{1e4 * rates[update]:8.2f}" for update in SHOWN))
+    return used
+
+
+def show(name: str, rates: list[float]) -> None:
+    shown = " ".join(f"{1e4 * rates[update]:5.2f}" for update in (0, 2, 4, 6, 8, 18, 40, 79))
+    print(f"{name:14} {shown}   {sum(rate > 0 for rate in rates)} of {len(rates)} above 0")
+
+
+print("units of 1e-4      0     2     4     6     8    18    40    79")
+show("planned", [LEARNING_RATE * share_of_peak(update, UPDATES) for update in range(UPDATES)])
+for parts in (1, 4, 16):
+    show(f"{parts} per update", rates(parts))
 # --8<-- [end:measure]
-print("second", rates[1])
+assert rates(4)[0] > 4e-4
 sys.path.pop(0)

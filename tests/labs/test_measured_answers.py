@@ -183,6 +183,15 @@ def _largest(sizes: dict[str, Tensor], margin: float) -> str:
     return name
 
 
+def second_rate(starter: ModuleType) -> float:
+    policy, rates = starter.build_policy(seed=0), []
+    optimizer = starter.build_optimizer(policy)
+    optimizer.register_step_pre_hook(lambda stepping, *_: rates.append(stepping.param_groups[0]["lr"]))
+    stream = batches(demonstrations(32, seed=54), batch_size=1, steps=2 * 16, seed=54)
+    starter.train(policy, optimizer, stream, updates=80, parts=16)
+    return 1e4 * rates[1]
+
+
 MEASURED: dict[tuple[str, str], Measure] = {
     ("05", "patches_moved"): patches_moved,
     ("12", "numbers_without_gradient"): numbers_without_gradient,
@@ -196,6 +205,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("47", "tenth_step"): tenth_movement,
     ("24", "not_finite"): not_finite,
     ("53", "weight_ratio"): weight_ratio,
+    ("54", "second_rate"): second_rate,
     ("62", "keeps_most"): keeps_most,
     ("71", "different_tables"): different_tables,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
