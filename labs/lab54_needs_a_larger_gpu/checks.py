@@ -50,15 +50,16 @@ def test_rates_follow_the_plan(submission: Submission, rng: Rng) -> None:
         if parts in (4, 16) and updates == length:
             expect(formula(measured["rates"], parts, updates), f"formula with parts={parts}")
     for (parts, updates, made), measured in seen.items():
-        said = f"{updates} update{'s' * (updates > 1)} with parts={parts}"
-        here = said if made == updates else f"the first {made} of {said}"
-        expect(len(measured["rates"]), f"the number of updates in a stream of {here}").equals(made)
-        wanted = [planned(update, updates) for update in range(made)]
+        said = f"updates={updates}, parts={parts}"
+        expect(len(measured["rates"]), f"the number of updates in {parts * made} micro-batches ({said})").equals(made)
+        wanted = [planned(update, updates) for update in range(updates)]
         found = [rate / PEAK for rate in measured["rates"]]
         at = next((u for u in range(made) if abs(found[u] - wanted[u]) > RATE), made - 1)
-        there = next((f", planned for update {u}" for u in range(made) if abs(found[at] - wanted[u]) <= RATE), "")
-        share = f"the learning rate of update {at}, counted from 0, as a share of the largest planned one"
-        expect(found[at], f"{share}, for {said}{there}").close_to(wanted[at], rtol=0, atol=RATE)
+        place = next((u for u in range(updates) if abs(found[at] - wanted[u]) <= RATE), at)
+        what = f"the learning rate of update {at}, counted from 0, as a share of the largest ({said})"
+        if place != at:
+            what = f"the learning rate of update {at}, as a share of the largest, planned for update {place} ({said})"
+        expect(found[at], what).close_to(wanted[at], rtol=0, atol=RATE)
 
 
 @check(
@@ -76,7 +77,7 @@ def test_one_step_per_window(submission: Submission, rng: Rng) -> None:
         expect(read, f"how many micro-batches had been read at each update, of {said}").equals(wanted)
     stream = [random_batch(rng, 1) for _ in range(4)]
     stepped = submission.observe("trained", stream=stream, updates=2, parts=2, seed=rng.seed())["stepped"]
-    expect(stepped, "which optimizer made the updates").equals(["the one given"])
+    expect(stepped, "whether the optimizer that was given made the updates").is_true()
 
 
 @check(
@@ -94,8 +95,7 @@ def test_updates_are_those_of_whole_batches(submission: Submission, rng: Rng) ->
             "trained", stream=stream + left, updates=updates, parts=parts, seed=seed, louder=louder
         )
         moved, used, _ = reference(windows, seed, louder)
-        clipped = "clipped" if louder > 1 else "too small to be clipped"
-        said = f"{updates} updates with parts={parts}, gradients {clipped}"
+        said = f"updates={updates}, parts={parts}, the head's last layer multiplied by {louder:g}"
         expect(len(seen["used"]), f"the number of updates ({said})").equals(updates)
         for update, (found, wanted) in enumerate(zip(seen["used"], used, strict=True)):
             other = {n for n, value in found.items() if value is None or relative_error(value, wanted[n]) > CLOSE}
@@ -132,9 +132,9 @@ def test_modes_and_data(submission: Submission, rng: Rng) -> None:
     for training in (True, False):
         stream = [random_batch(rng, 1) for _ in range(4)]
         seen = submission.observe("trained", stream=stream, updates=2, parts=2, seed=rng.seed(), training=training)
-        before = f"({'training' if training else 'evaluation'} mode before)"
-        expect(seen["modes"], f"whether the policy trains in training mode {before}").equals([True])
-        expect(seen["mode after"], f"whether it is in training mode afterwards {before}").is_false()
+        before = "training" if training else "evaluation"
+        expect(seen["modes"], f"whether a policy that was in {before} mode trains in training mode").equals([True])
+        expect(seen["mode after"], f"whether it is in training mode afterwards ({before} mode before)").is_false()
         given = [as_double(micro_batch) for micro_batch in stream]
         changed = {
             name
@@ -160,7 +160,7 @@ def test_settings_are_those_of_the_file(submission: Submission, rng: Rng) -> Non
         for name, value in base.state_dict().items()
         if name not in seen["weights"] or not close(seen["weights"][name], value, rtol=1e-6)
     }
-    expect(listed(other), "what is not the base's, with a head of this seed").equals(NOTHING)
+    expect(listed(other), "what differs from the base with a head of this seed").equals(NOTHING)
     expect(seen["optimizer"], "the optimizer").equals("AdamW")
     names = [name for group in seen["groups"] for name in group["names"]]
     expect(sorted(names), "the parameters of the optimizer").equals(sorted(n for n, _ in base.named_parameters()))
@@ -199,7 +199,7 @@ def test_policy_learns_with_micro_batches(submission: Submission, seed: int) -> 
     says="Every update now uses the same learning rate, whatever their number. That is the same for 1 and for 16 micro-batches, but it is no longer the plan: without a warm-up and without a decay.",
 )
 def recognise_constant(evidence: Mapping[str, Any]) -> bool:
-    return formulas(evidence) == {"constant"}
+    return formulas(evidence) == {"constant_rate"}
 
 
 @wrong_fix(
@@ -215,7 +215,7 @@ def recognise_stretched(evidence: Mapping[str, Any]) -> bool:
     says="These are two fixes, and together they are one too many: the schedule now advances once per update, along a plan of as many steps as there are micro-batches. With 16, the last update is still in the warm-up.",
 )
 def recognise_both(evidence: Mapping[str, Any]) -> bool:
-    return formulas(evidence) == {"stretched, per update"}
+    return formulas(evidence) == {"stretched_and_stepped_per_update"}
 
 
 @wrong_fix(
@@ -223,7 +223,7 @@ def recognise_both(evidence: Mapping[str, Any]) -> bool:
     says="The schedule advances once per update, but before the update is made: each update uses the rate of the next one, and the first rate is used by none.",
 )
 def recognise_early(evidence: Mapping[str, Any]) -> bool:
-    return formulas(evidence) == {"one update early"}
+    return formulas(evidence) == {"one_update_early"}
 
 
 @wrong_fix(
@@ -231,7 +231,7 @@ def recognise_early(evidence: Mapping[str, Any]) -> bool:
     says="The schedule does not advance during training. Every update uses the first rate of the warm-up.",
 )
 def recognise_never(evidence: Mapping[str, Any]) -> bool:
-    return formulas(evidence) == {"the first rate"}
+    return formulas(evidence) == {"never_stepped"}
 
 
 def formulas(evidence: Mapping[str, Any]) -> set[str]:
@@ -244,13 +244,13 @@ def formula(rates: Sequence[float], parts: int, updates: int) -> str:
     """Which way of stepping the schedule explains the learning rates of the updates, or "another"."""
     last = [parts * update + parts - 1 for update in range(updates)]
     candidates = {
-        "per update": [planned(update, updates) for update in range(updates)],
-        "per micro-batch": [planned(number, updates) for number in last],
+        "per_update": [planned(update, updates) for update in range(updates)],
+        "per_micro_batch": [planned(number, updates) for number in last],
         "stretched": [planned(number, parts * updates) for number in last],
-        "stretched, per update": [planned(update, parts * updates) for update in range(updates)],
-        "one update early": [planned(update + 1, updates) for update in range(updates)],
-        "the first rate": [planned(0, updates)] * updates,
-        "constant": [rates[0] / PEAK if rates else 0.0] * updates,
+        "stretched_and_stepped_per_update": [planned(update, parts * updates) for update in range(updates)],
+        "one_update_early": [planned(update + 1, updates) for update in range(updates)],
+        "never_stepped": [planned(0, updates)] * updates,
+        "constant_rate": [rates[0] / PEAK if rates else 0.0] * updates,
     }
     for name, wanted in candidates.items():
         if len(rates) == updates and all(abs(r / PEAK - w) <= RATE for r, w in zip(rates, wanted, strict=True)):

@@ -62,20 +62,21 @@ def trained(
 ) -> dict[str, Any]:
     """Train a policy in float64 on the micro-batches of `stream`, in the mode `training` before.
 
-    `used` holds one dict for each optimizer step, with the WATCHED gradients that it used. `modes` are those in which
-    the head ran. The head's last layer is multiplied by `louder` first.
+    `used` holds one dict for each optimizer step, with the WATCHED gradients it used; `stepped` is whether all were
+    steps of the given optimizer. `modes` are those in which the head ran. The head's last layer is multiplied by
+    `louder` first.
     """
     policy = learner.policy.build_policy(seed).double().train(training)
     with torch.no_grad():
         policy.head.mlp[-1].weight.mul_(louder)
     optimizer = learner.policy.build_optimizer(policy)
-    own, used, modes, stepped = dict(policy.named_parameters()), [], set(), set()
+    own, used, modes, stepped = dict(policy.named_parameters()), [], set(), []
     before = {name: value.detach().clone() for name, value in own.items()}
     given = [_as_double(micro_batch) for micro_batch in stream]
 
     def note(stepping: torch.optim.Optimizer, *_: Any) -> None:
         used.append({name: None if own[name].grad is None else own[name].grad.detach().clone() for name in WATCHED})
-        stepped.add("the one given" if stepping is optimizer else "another")
+        stepped.append(stepping is optimizer)
 
     policy.head.register_forward_hook(lambda *_: modes.add(policy.training))
     handle = register_optimizer_step_pre_hook(note)
@@ -90,7 +91,7 @@ def trained(
         "losses": torch.tensor([line.loss for line in log], dtype=torch.float64),
         "modes": sorted(modes),
         "mode after": policy.training,
-        "stepped": sorted(stepped),
+        "stepped": bool(stepped) and all(stepped),
         "stream": given,
     }
 

@@ -108,7 +108,7 @@ def train(
         accumulator.zero_grad()
         total += loss.item()
         if accumulator.completes_update:
-            scheduler.step()
+            scheduler.step()  # once per update, as the plan counts
             log.append(LogLine(len(log), total / parts))
             total = 0.0
     policy.eval()
