@@ -58,7 +58,7 @@ def test_rates_follow_the_plan(submission: Submission, rng: Rng) -> None:
         place = next((u for u in range(updates) if abs(found[at] - wanted[u]) <= RATE), at)
         what = f"the learning rate of update {at}, counted from 0, as a share of the largest ({said})"
         if place != at:
-            what = f"the learning rate of update {at}, as a share of the largest, planned for update {place} ({said})"
+            what = f"the learning rate of update {at} as a share of the largest, which is planned for update {place} ({said})"
         expect(found[at], what).close_to(wanted[at], rtol=0, atol=RATE)
 
 

@@ -35,9 +35,10 @@ class OneWeight(nn.Module):
 def rates(learner: Any, parts: int, updates: int, given: int) -> dict[str, list[Any]]:
     """Train one weight with `parts` micro-batches per update on `given` micro-batches of a training of `updates`.
 
-    For each step of an optimizer: the learning rate of its first group, and how many micro-batches had been read.
+    For each step of an optimizer: the learning rate of its first group, and how many micro-batches had been read. The
+    module is in evaluation mode before, as a loaded policy is.
     """
-    policy, read, seen = OneWeight(), [0], {"rates": [], "read": []}
+    policy, read, seen = OneWeight().eval(), [0], {"rates": [], "read": []}
     optimizer = learner.policy.build_optimizer(policy)
 
     def stream() -> Iterator[Batch]:
