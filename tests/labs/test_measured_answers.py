@@ -190,6 +190,16 @@ def bytes_not_averaged(starter: ModuleType) -> float:
     return sum(parameter.nbytes for parameter in policy.parameters() if parameter.grad is None)
 
 
+def second_rate(starter: ModuleType) -> float:
+    policy, rates = starter.build_policy(seed=0), []
+    optimizer = starter.build_optimizer(policy)
+    optimizer.register_step_pre_hook(lambda stepping, *_: rates.append(stepping.param_groups[0]["lr"]))
+    stream = batches(demonstrations(32, seed=54), batch_size=1, steps=2 * 16, seed=54)
+    with pytest.warns(UserWarning, match="lr_scheduler"):  # PyTorch's, on the order of two calls that are in order
+        starter.train(policy, optimizer, stream, updates=80, parts=16)
+    return 1e4 * rates[1]
+
+
 def _largest(sizes: dict[str, Tensor], margin: float) -> str:
     """The name of the largest, which no other comes near: rounding on another processor must not change it."""
     (size, name), (next_size, _) = sorted(((float(one), name) for name, one in sizes.items()), reverse=True)[:2]
@@ -211,6 +221,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("47", "tenth_step"): tenth_movement,
     ("24", "not_finite"): not_finite,
     ("53", "weight_ratio"): weight_ratio,
+    ("54", "second_rate"): second_rate,
     ("62", "keeps_most"): keeps_most,
     ("71", "different_tables"): different_tables,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
