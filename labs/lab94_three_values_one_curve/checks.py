@@ -67,7 +67,7 @@ def test_given_draws_are_used(submission: Submission, rng: Rng) -> None:
     property="If a setting is missing from the configuration, or is written under another name or in another group, the run must end with an error before its first update.",
     instrument="python train.py '~policy.draws'",
 )
-def test_missing_keys_end_the_run(submission: Submission, rng: Rng) -> None:
+def test_missing_keys_end_the_run(submission: Submission) -> None:
     runs = {}
     for name in OWN_KEYS:
         runs[f"without {name}"] = submission.observe("run", overrides=[*SHORT, f"~{name}"])
