@@ -33,6 +33,7 @@ PROJECT = {
 MANY_DRAWS = {"policy.draws": 64, "train.batch_size": 8}
 OWN_KEYS = [name for name in PROJECT if name != "policy.horizon"]
 SHORT = ("train.steps=2", "train.batch_size=3")
+MISSPELT = {"policy/flow_matching.yaml": "horizon: 4\ndrawz: 16\neuler_steps: 10\n"}
 HELD_OUT, FRAMES, HELD_OUT_DRAWS = 940_000, 256, 8
 LOSS_BAR = 1.36
 
@@ -73,8 +74,7 @@ def test_missing_keys_end_the_run(submission: Submission) -> None:
         runs[f"without {name}"] = submission.observe("run", overrides=[*SHORT, f"~{name}"])
     for typo in ("policy.drawz=3", "train.draws=3", "draws=3", "train.euler_steps=3", "policy.log_every=3"):
         runs[f"with `{typo}`"] = submission.observe("run", overrides=[*SHORT, typo])
-    misspelt = {"policy/flow_matching.yaml": "horizon: 4\ndrawz: 16\neuler_steps: 10\n"}
-    runs["with `drawz: 16` in the group's file"] = submission.observe("run", overrides=SHORT, files=misspelt)
+    runs["with `drawz: 16` in the group's file"] = submission.observe("run", overrides=SHORT, files=MISSPELT)
     ended = {words: "an error" if run["raised"] else "no error" for words, run in runs.items()}
     expect(ended, "how runs with a missing key end")
     for words, run in runs.items():
@@ -231,8 +231,11 @@ def twice(evidence: Mapping[str, Any]) -> bool:
 
 
 def draws_of(run: Mapping[str, Any]) -> float | None:
-    """Noise draws for each frame of a run's training; None if no update was made."""
-    return run["noisy"] / run["encoded"] if run["encoded"] else None
+    """Noise draws for each frame of a run's training; None if nothing was trained."""
+    if not run["encoded"]:
+        return None
+    draws, rest = divmod(run["noisy"], run["encoded"])
+    return draws if rest == 0 else run["noisy"] / run["encoded"]
 
 
 def trained(wanted: Mapping[str, Any]) -> tuple[Policy, list[float]]:

@@ -64,8 +64,11 @@ def run(
     config_name: str = "config",
     batch: dict[str, Tensor] | None = None,
 ) -> dict[str, Any]:
-    """One run of `main` with these overrides; `files` of conf/ are replaced or added."""
-    seen, policy = _observed(learner, overrides, files, config_name)
+    """One run of `main` with these overrides; `files` of conf/ are replaced or added.
+
+    With a `batch`, also the held-out loss that `main` prints, and the prediction of the trained policy.
+    """
+    seen, policy = _observed(learner, overrides, files, config_name, evaluated=batch is not None)
     if batch is not None and policy is not None:
         with _counted() as count:
             seen.action = _predicted(policy, batch)
@@ -80,7 +83,9 @@ def composed(learner: Any, overrides: Sequence[str] = ()) -> dict[str, Any] | No
 
 def held_out_loss(learner: Any, seed: int) -> float:
     """The velocity's error of a policy that was trained with the project's settings, on frames of no run."""
-    _, policy = _observed(learner, [f"seed={seed}"])
+    seen, policy = _observed(learner, [f"seed={seed}"], evaluated=False)
+    if policy is None:
+        raise RuntimeError(f"The run ended with {seen.raised}: {seen.message}")
     policy.head.draws = DRAWS
     batch = next(batches(demonstrations(FRAMES, seed=HELD_OUT), FRAMES, steps=1, seed=0))
     with private_randomness(HELD_OUT), torch.no_grad():
@@ -130,7 +135,7 @@ def _configuration(learner: Any, overrides: Sequence[str]) -> DictConfig:
         found.append(cfg)
         raise _EnoughError
 
-    with _conf(learner) as conf, patch.object(learner.train, "train", stop):
+    with _conf(learner) as conf, patch.object(learner.train, "train", stop), redirect_stderr(io.StringIO()):
         try:
             _main(learner, conf, overrides)
         except _EnoughError:
@@ -144,6 +149,7 @@ def _observed(
     files: Mapping[str, str] | None = None,
     config_name: str = "config",
     quiet: bool = True,
+    evaluated: bool = True,
 ) -> tuple[Run, Any]:
     """One run of `main`, and the policy that it trained, if it trained one."""
     seen, results, printed = Run(), [], io.StringIO()
@@ -155,20 +161,25 @@ def _observed(
         seen.after = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
         return results[-1]
 
-    with _conf(learner, files) as conf, patch.object(learner.train, "train", watched), _counted() as count:
+    skipped = nullcontext() if evaluated else patch.object(learner.train, "held_out_loss", _nothing, create=True)
+    with _conf(learner, files) as conf, patch.object(learner.train, "train", watched), skipped, _counted() as count:
         with redirect_stdout(printed) if quiet else nullcontext(), redirect_stderr(io.StringIO()):
             try:
                 _main(learner, conf, overrides, config_name)
             except (Exception, SystemExit) as error:
                 seen.raised, seen.message = type(error).__name__, str(error)
         saved = conf.parent / "run" / ".hydra" / "config.yaml"
-        if saved.is_file():
+        if saved.is_file() and seen.raised is None:
             seen.filed = OmegaConf.to_container(OmegaConf.load(saved), resolve=True)  # type: ignore[assignment]
     seen.updates, seen.noisy, seen.encoded = count["updates"], count["noisy"], count["encoded"]
     seen.printed = printed.getvalue().splitlines()
     if results:
         seen.losses = results[-1]["losses"]
     return seen, results[-1]["policy"] if results else None
+
+
+def _nothing(_: Any) -> float:
+    return 0.0
 
 
 @contextmanager
