@@ -33,7 +33,7 @@ PROJECT = {
 MANY_DRAWS = {"policy.draws": 64, "train.batch_size": 8}
 OWN_KEYS = [name for name in PROJECT if name != "policy.horizon"]
 SHORT = ("train.steps=2", "train.batch_size=3")
-MISSPELT = {"policy/flow_matching.yaml": "horizon: 4\ndrawz: 16\neuler_steps: 10\n"}
+MISSPELT = {"horizon": 4, "drawz": 16, "euler_steps": 10}
 HELD_OUT, FRAMES, HELD_OUT_DRAWS = 940_000, 256, 8
 LOSS_BAR = 1.36
 
@@ -74,7 +74,9 @@ def test_missing_keys_end_the_run(submission: Submission) -> None:
         runs[f"without {name}"] = submission.observe("run", overrides=[*SHORT, f"~{name}"])
     for typo in ("policy.drawz=3", "train.draws=3", "draws=3", "train.euler_steps=3", "policy.log_every=3"):
         runs[f"with `{typo}`"] = submission.observe("run", overrides=[*SHORT, typo])
-    runs["with `drawz: 16` in the group's file"] = submission.observe("run", overrides=SHORT, files=MISSPELT)
+    runs["with `drawz: 16` in the group's file"] = submission.observe(
+        "run", overrides=SHORT, files={"policy/flow_matching.yaml": yaml_of(MISSPELT)}
+    )
     ended = {words: "an error" if run["raised"] else "no error" for words, run in runs.items()}
     expect(ended, "how runs with a missing key end")
     for words, run in runs.items():
