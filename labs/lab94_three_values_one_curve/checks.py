@@ -5,6 +5,7 @@ The reference is the healthy policy's own flow-matching loss, trained with the s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -75,7 +76,7 @@ def test_missing_keys_end_the_run(submission: Submission) -> None:
     for typo in ("policy.drawz=3", "train.draws=3", "draws=3", "train.euler_steps=3", "policy.log_every=3"):
         runs[f"with `{typo}`"] = submission.observe("run", overrides=[*SHORT, typo])
     runs["with `drawz: 16` in the group's file"] = submission.observe(
-        "run", overrides=SHORT, files={"policy/flow_matching.yaml": yaml_of(MISSPELT)}
+        "run", overrides=SHORT, files={"policy/flow_matching.yaml": json.dumps(MISSPELT)}
     )
     ended = {words: "an error" if run["raised"] else "no error" for words, run in runs.items()}
     expect(ended, "how runs with a missing key end")
@@ -125,7 +126,7 @@ def test_saved_configuration_repeats_the_run(submission: Submission, rng: Rng) -
         "train.batch_size": rng.integer(2, 6),
         "seed": rng.integer(0, 10_000),
     }
-    run = submission.observe("run", config_name="earlier", files={"earlier.yaml": yaml_of(nested(earlier))})
+    run = submission.observe("run", config_name="earlier", files={"earlier.yaml": json.dumps(nested(earlier))})
     expect(run["raised"], "the error of a run from a configuration that an earlier run saved").equals(None)
     _, losses = trained(earlier)
     expect(torch.tensor(run["losses"]), "the losses of a run from a saved configuration").close_to(
@@ -295,12 +296,3 @@ def flat(config: Mapping[str, Any] | None) -> dict[str, Any]:
         own = values if isinstance(values, Mapping) else {"": values}
         found |= {f"{group}.{name}".rstrip("."): value for name, value in own.items()}
     return found
-
-
-def yaml_of(settings: Mapping[str, Any], indent: str = "") -> str:
-    """Settings as the lines of a YAML file."""
-    lines = ""
-    for name, value in settings.items():
-        own = isinstance(value, Mapping)
-        lines += f"{indent}{name}:\n{yaml_of(value, indent + '  ')}" if own else f"{indent}{name}: {value}\n"
-    return lines
