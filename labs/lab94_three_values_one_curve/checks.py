@@ -154,7 +154,7 @@ def test_settings_have_their_keys(submission: Submission, rng: Rng) -> None:
         for name, value in wanted.items():
             expect(found[name], f"{name} {words}").equals(value)
     few, other = rng.integer(2, 5), rng.integer(6, 12)
-    for key in ("train.draws", "draws"):
+    for key in ("train.draws", "robot.draws"):
         run = submission.observe("run", overrides=[*SHORT, f"policy.draws={few}", f"+{key}={other}"])
         used = few if run["raised"] else draws_of(run)
         expect(used, f"the noise draws for each frame with `policy.draws={few} +{key}={other}`").equals(few)
