@@ -13,9 +13,10 @@ from torch.nn.utils import parameters_to_vector
 
 from labs.authoring.lab_module import load_module, load_variant
 from labs.grading.answers import correct_answers, refusal
-from labs.grading.catalog import all_labs, find
+from labs.grading.catalog import Lab, all_labs, find
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.policy import Policy
+from labs.vla.randomness import private_randomness
 
 pytestmark = pytest.mark.slow
 Measure = Callable[[ModuleType], str | float]
@@ -200,6 +201,14 @@ def second_rate(starter: ModuleType) -> float:
     return 1e4 * rates[1]
 
 
+def first_loss(starter: ModuleType) -> float:
+    """The loss of the run's first batch with four draws, whatever the starter makes of the setting."""
+    policy = Policy.from_base(head="flow_matching", seed=94)
+    first = next(batches(demonstrations(80 * 16, seed=94), batch_size=16, steps=80, seed=94))
+    with private_randomness(94), torch.no_grad():
+        return float(starter.velocity_error(policy, first, draws=4))
+
+
 def _largest(sizes: dict[str, Tensor], margin: float) -> str:
     """The name of the largest, which no other comes near: rounding on another processor must not change it."""
     (size, name), (next_size, _) = sorted(((float(one), name) for name, one in sizes.items()), reverse=True)[:2]
@@ -225,7 +234,12 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("62", "keeps_most"): keeps_most,
     ("71", "different_tables"): different_tables,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
+    ("94", "first_loss"): first_loss,
 }
+
+
+def _program(lab: Lab) -> str:
+    return "policy.py" if (lab.folder / "policy.py").is_file() else lab.editable[0]
 
 
 def test_every_question_is_measured_here() -> None:
@@ -236,5 +250,5 @@ def test_every_question_is_measured_here() -> None:
 @pytest.mark.parametrize("key", MEASURED, ids="-".join)
 def test_the_correct_answer_is_what_the_starter_measures(key: tuple[str, str]) -> None:
     lab, question = ASKED[key]
-    measured = MEASURED[key](load_module(lab.folder / "policy.py"))
+    measured = MEASURED[key](load_module(lab.folder / _program(lab)))
     assert refusal(question, correct_answers(lab)[question.id], measured) is None
