@@ -74,9 +74,7 @@ def record(count: int, seed: int) -> list[Recording]:
     for number in range(count):
         length = int((action[number, :, 2] > 0).argmax()) + 1
         state = way[number, :length]
-        blocks, colours = (
-            np.repeat(table[number][None], length, axis=0) for table in (tables.blocks, tables.colours)
-        )
+        blocks, colours = (np.repeat(table[number][None], length, axis=0) for table in (tables.blocks, tables.colours))
         recordings.append(
             Recording.of(
                 tables.instruction[number],

@@ -9,8 +9,8 @@ it, because other images of that segment are usually wanted soon.
 What reading must guarantee
 - Every worker has its own copy of the dataset. Each keeps at most 16 decoded segments in memory (8 readers, 2 segments
   each), however many episodes the dataset has and however long they are.
-- What is kept is what was used last: images of the 8 episodes that were read last, from the 2 segments of each that were
-  read last, are returned without decoding anything.
+- What is kept is what was used last: images of the 8 episodes that were read last, from the 2 segments of each that
+  were read last, are returned without decoding anything.
 - A dataset keeps nothing for another one, and when it is no longer referenced, its images are freed.
 - A dataset can be pickled, before and after reading from it: some systems start workers that way.
 
