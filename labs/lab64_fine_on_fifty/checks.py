@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,8 +28,10 @@ HORIZON, SEGMENT = 4, 8
 ALLOWED = 8 * 2 * SEGMENT
 """Images: 8 readers with 2 segments each."""
 TOGETHER = 6
+HEAD_SCALE = 30.0
+"""Makes the gradients longer than the norm to which they are clipped."""
 LEARNT = 0.75
-"""The mean loss of the last steps must be below this fraction of that of the first ones."""
+"""The loss on other recordings, after an epoch as a fraction of that before: 0.56 for the solution, with a deviation of 0.03."""
 Reads = list[tuple[int, int]]
 
 
@@ -127,7 +130,7 @@ def test_items_are_the_recorded_frames(submission: Submission, rng: Rng) -> None
 )
 def test_workers_are_bounded(submission: Submission, rng: Rng) -> None:
     lengths = [rng.integer(9, 25) for _ in range(40)]
-    for asked, workers in ((None, 2), (3, 3), (0, 0)):
+    for asked, workers in ((None, 2), (3, 3), (1, 1), (0, 0)):
         seen = submission.observe("loaded", lengths=lengths, batch_size=8, seed=rng.seed(), epochs=2, workers=asked)
         said = f"a loader with {workers} worker{'s' * (workers != 1)}"
         for worker, alive in sorted(seen["alive"].items()):
@@ -183,25 +186,31 @@ def test_episodes_are_shuffled_six_at_a_time(submission: Submission, rng: Rng) -
 @check(
     kind="invariant",
     title="Training is as before",
-    property="Losses and weights must be those of the reference's loop in training mode, and the policy must be the pretrained base with a new head.",
+    property="Losses, clipped gradients and weights must be those of the reference's loop in training mode.",
     instrument="with debugkit.watch(policy, optimizer) as run: fine_tune(policy, loader, 1)",
 )
 def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None:
-    batches, epochs, seed = (
-        [padded_batch(rng, size) for size in (5, rng.integer(2, 7), 1)],
-        rng.integer(2, 4),
-        rng.seed(),
-    )
-    seen = submission.observe("tuned", batches=batches, epochs=epochs, seed=seed)
-    policy = with_dropout(Policy.from_base(seed=seed))
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    with private_randomness(seed):
-        losses = [train_step(policy, optimizer, batch) for _ in range(epochs) for batch in batches]
-    expect(len(seen["losses"]), f"the number of steps in {epochs} epochs of 3 batches").equals(len(losses))
-    for step, (loss, wanted) in enumerate(zip(seen["losses"], losses, strict=True), start=1):
-        expect(loss, f"the loss of step {step}").close_to(wanted, rtol=1e-3, atol=1e-5)
-    for name, parameter in policy.named_parameters():
-        expect(seen["weights"][name], f"`{name}` after training").close_to(parameter, rtol=1e-3, atol=1e-4)
+    for epochs, scale in ((rng.integer(2, 4), 1.0), (1, HEAD_SCALE)):
+        batches, seed = [padded_batch(rng, size) for size in (5, rng.integer(2, 7), 1)], rng.seed()
+        seen = submission.observe("tuned", batches=batches, epochs=epochs, seed=seed, head_scale=scale)
+        wanted = reference_training(batches * epochs, seed, scale)
+        said = f"in a training of {3 * epochs} steps{' with long gradients' * (scale > 1)}"
+        expect(len(seen["losses"]), f"the number of losses {said}").equals(3 * epochs)
+        for step, (loss, norms) in enumerate(zip(seen["losses"], seen["norms"], strict=True), start=1):
+            expect(loss, f"the loss of step {step} {said}").close_to(wanted.losses[step - 1], rtol=5e-3)
+            other = {
+                name
+                for name, norm in wanted.norms[step - 1].items()
+                if not abs(norms.get(name, 0.0) - norm) <= 2e-2 * norm + 1e-4
+            }
+            expect(listed(other), f"what has another gradient at step {step} {said}").equals("nothing")
+        # In one norm: AdamW steps by the gradient's sign, and rounding alone decides it for an entry that is nearly zero.
+        off = sum(float((seen["weights"][name] - after).square().sum()) for name, after in wanted.after.items())
+        way = sum(float((after - wanted.before[name]).square().sum()) for name, after in wanted.after.items())
+        share = (off / way) ** 0.5
+        expect(share, f"the weights' distance from the reference, as a share of how far they moved, {said},").at_most(
+            0.02
+        )
 
 
 @check(
@@ -218,16 +227,40 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="outcome",
     title="Training on recordings learns, and the workers stay small",
-    property=f"Over an epoch of 60 episodes no worker may have more than {ALLOWED} decoded images alive, and the loss of the last steps must be at most {LEARNT:.0%} of that of the first ones.",
+    property=f"Over an epoch of 60 episodes no worker may have more than {ALLOWED} decoded images alive, and the loss on other recordings must fall to at most {LEARNT:.0%}.",
     instrument="lab run 64",
 )
 def test_training_learns_and_stays_small(submission: Submission, seed: int) -> None:
-    run = submission.observe("trained", seed=seed, episodes=60, epochs=1)
+    run = submission.observe("trained", seed=seed, episodes=60)
     for worker, alive in sorted(run["alive"].items()):
         expect(alive, f"the most decoded images alive in worker {worker}").at_most(ALLOWED)
-    losses = run["losses"].double()
-    share = losses[-5:].mean() / losses[:3].mean()
-    expect(share, "the mean loss of the last five steps, as a fraction of the first three").at_most(LEARNT)
+    share = run["after"] / run["before"]
+    expect(share, "the loss on other recordings after training, as a fraction of that before,").at_most(LEARNT)
+
+
+@dataclass
+class Training:
+    """The losses and gradient norms of all steps, and the weights before the first and after the last."""
+
+    losses: list[float]
+    norms: list[dict[str, float]]
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+
+
+def reference_training(batches: list[dict[str, Tensor]], seed: int, scale: float) -> Training:
+    """The training that the probe `tuned` observes, by the reference's loop."""
+    policy = with_dropout(Policy.from_base(seed=seed))
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(scale)
+    before = {name: value.detach().clone() for name, value in policy.named_parameters()}
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
+    losses, norms = [], []
+    with private_randomness(seed):
+        for batch in batches:
+            losses.append(train_step(policy, optimizer, batch))  # leaves the clipped gradients
+            norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None})
+    return Training(losses, norms, before, {name: value.detach() for name, value in policy.named_parameters()})
 
 
 def access_patterns(rng: Rng) -> dict[str, tuple[list[int], list[int]]]:

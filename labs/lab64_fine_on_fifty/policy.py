@@ -14,10 +14,8 @@ What reading must guarantee
 - A dataset keeps nothing for another one, and when it is no longer referenced, its images are freed.
 - A dataset can be pickled, before and after reading from it: some systems start workers that way.
 
-Notable choices
+Notable choice
 - Episodes are shuffled six at a time, so that the same few videos are read for a while.
-- Opening a video is put off until one of its images is read.
-- A sentence is tokenised once. There are few of them.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ class RecordedFrames(Dataset[Batch]):
         starts = [0, *itertools.accumulate(map(len, recordings))]
         self.length = starts.pop()
         self.episodes = [Episode(recording, start) for recording, start in zip(recordings, starts, strict=True)]
-        self._tokens: dict[str, tuple[Tensor, Tensor]] = {}
+        self._tokens: dict[str, tuple[Tensor, Tensor]] = {}  # there are few sentences
         self._readers: OrderedDict[int, VideoReader] = OrderedDict()
 
     def __len__(self) -> int:

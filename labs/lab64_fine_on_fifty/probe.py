@@ -17,7 +17,8 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils.data import get_worker_info
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import default_collate, get_worker_info
 
 from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 from labs.recordings import SEGMENT, Recording, record
@@ -148,12 +149,25 @@ def loaded(
     }
 
 
-def tuned(learner: Any, batches: list[Batch], epochs: int, seed: int) -> dict[str, Any]:
-    """`fine_tune` of a policy with dropout, in evaluation mode before, on a list of batches."""
-    policy = with_dropout(learner.policy.build_policy(seed)).eval()
-    with private_randomness(seed):
-        losses = learner.policy.fine_tune(policy, batches, epochs)
-    return {"losses": losses, "weights": {name: value.detach() for name, value in policy.named_parameters()}}
+def tuned(learner: Any, batches: list[Batch], epochs: int, seed: int, head_scale: float) -> dict[str, Any]:
+    """`fine_tune` on a list of batches, of a policy in evaluation mode with dropout and a scaled head.
+
+    Returns the losses, the norm of each parameter's gradient at each step of the optimizer, and the weights.
+    """
+    policy = scaled(with_dropout(learner.policy.build_policy(seed)).eval(), head_scale)
+    norms: list[dict[str, float]] = []
+
+    def note(*_: Any) -> None:
+        norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None})
+
+    handle = register_optimizer_step_pre_hook(note)
+    try:
+        with private_randomness(seed):
+            losses = learner.policy.fine_tune(policy, batches, epochs)
+    finally:
+        handle.remove()
+    weights = {name: value.detach() for name, value in policy.named_parameters()}
+    return {"losses": losses, "norms": norms, "weights": weights}
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:
@@ -161,12 +175,19 @@ def action(learner: Any, batch: Batch, seed: int) -> Tensor:
     return learner.policy.build_policy(seed).eval().predict(batch)
 
 
-def trained(learner: Any, seed: int, episodes: int, epochs: int) -> dict[str, Any]:
-    """Fine-tune on recordings with two workers: every loss, and the most images alive in each worker."""
+def trained(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
+    """Fine-tune one epoch on recordings with two workers: the most images alive in each.
+
+    `before` and `after` are the policy's losses on the frames of other recordings.
+    """
+    policy, others = learner.policy.build_policy(seed), record(24, seed + 500_000)
+    held_out = learner.policy.RecordedFrames(others)
+    batch = default_collate([held_out[index] for index in range(len(held_out))])
+    before = _loss(policy, batch)
     with Decoded() as seen:
         noted = Noted(_loader(learner, episodes, seed), seen)
-        losses = learner.policy.fine_tune(learner.policy.build_policy(seed), noted, epochs)
-    return {"losses": torch.tensor(losses), "alive": noted.most()}
+        losses = learner.policy.fine_tune(policy, noted, 1)
+    return {"steps": len(losses), "before": before, "after": _loss(policy, batch), "alive": noted.most()}
 
 
 def subject(learner: Any) -> dict[str, Any]:
@@ -248,6 +269,18 @@ def decode_black(recording: Recording, segment: int) -> Tensor:
 def recording_of(fields: dict[str, Any]) -> Recording:
     """A recording from its instruction, states, actions and images."""
     return Recording.of(fields["instruction"], fields["state"], fields["action"], fields["images"].numpy())
+
+
+@torch.no_grad()
+def _loss(policy: Any, batch: Batch) -> float:
+    return float(policy.eval()(**batch).loss)
+
+
+@torch.no_grad()
+def scaled(policy: Any, factor: float) -> Any:
+    """The policy with the head's last weights multiplied, which makes its gradients longer."""
+    policy.head.mlp[-1].weight.mul_(factor)
+    return policy
 
 
 def _loader(learner: Any, episodes: int, seed: int) -> Any:
