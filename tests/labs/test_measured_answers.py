@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch.nn.utils import parameters_to_vector
 from labs.authoring.lab_module import load_module, load_variant
 from labs.grading.answers import correct_answers, refusal
 from labs.grading.catalog import Lab, all_labs, find
+from labs.recordings import Recording, record
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
@@ -209,6 +212,22 @@ def first_loss(starter: ModuleType) -> float:
         return float(starter.velocity_error(policy, first, draws=4))
 
 
+def kept_images(starter: ModuleType) -> float:
+    decode, alive = Recording.decode, Counter({"images": 0})
+
+    def counted(recording: Recording, segment: int) -> Tensor:
+        images = decode(recording, segment)
+        alive["images"] += len(images)
+        weakref.finalize(images.untyped_storage(), alive.subtract, {"images": len(images)})
+        return images
+
+    with patch.object(Recording, "decode", counted):
+        dataset = starter.RecordedFrames(record(80, seed=64))
+        for index in starter.FewEpisodesAtATime(dataset, seed=64):
+            dataset[index]
+        return alive["images"]
+
+
 def _largest(sizes: dict[str, Tensor], margin: float) -> str:
     """The name of the largest, which no other comes near: rounding on another processor must not change it."""
     (size, name), (next_size, _) = sorted(((float(one), name) for name, one in sizes.items()), reverse=True)[:2]
@@ -232,6 +251,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("53", "weight_ratio"): weight_ratio,
     ("54", "second_rate"): second_rate,
     ("62", "keeps_most"): keeps_most,
+    ("64", "kept"): kept_images,
     ("71", "different_tables"): different_tables,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
     ("94", "first_loss"): first_loss,
