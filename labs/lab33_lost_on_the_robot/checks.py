@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import WORDS, expect_equal, listed, random_batch, relative_error
+from labs.invariants import TOLERANCE, WORDS, expect_equal, listed, random_batch, relative_error
 from labs.policy_comparison import expect_gradients_of
 from labs.vla.heads import TokenHead
 from labs.vla.language_model import position_ids_from_mask
@@ -61,7 +61,8 @@ def test_logits_are_those_of_each_observation_alone(submission: Submission, rng:
     for batch, found, wanted in measured:
         for row, words in enumerate(batch["attention_mask"].sum(dim=1).tolist()):
             said = f"an instruction of {words} tokens in {batch['attention_mask'].shape[1]} columns"
-            expect_equal(found[row], wanted[row], f"the logits for {said}")
+            moved = relative_error(found[row], wanted[row])
+            expect(moved, f"how far the logits are from those of the observation alone, for {said},").at_most(TOLERANCE)
     reference, gradients, loss, wanted_loss = trained
     expect(loss, "the loss of a batch with padding").close_to(wanted_loss, rtol=1e-4)
     expect_gradients_of(reference, gradients, "with padding")
@@ -103,8 +104,6 @@ def test_batch_is_computed_together(submission: Submission, rng: Rng) -> None:
     size, seed = rng.integer(3, 7), rng.seed()
     batch = padded(rng, size, WORDS, "right")
     prefix = PATCHES + WORDS + 1
-    passes = submission.observe("training_step", batch=batch, training=True, seed=seed)["passes"]
-    expect(len(passes), "the number of passes for the logits of a batch").equals(1)
     observation, weight = {name: batch[name] for name in OBSERVATION_KEYS}, rng.normal(BINS, HIDDEN)
     for use_cache, most in ((True, prefix + NUMBERS - 1), (False, NUMBERS * prefix + 3)):
         seen = submission.observe("generated", observation=observation, weight=weight, use_cache=use_cache, seed=seed)
@@ -118,6 +117,8 @@ def test_batch_is_computed_together(submission: Submission, rng: Rng) -> None:
             expect(positions, "the positions that are read without the cache").at_least(NUMBERS * (prefix - WORDS))
         graph = any(one["graph"] for one in seen["passes"])
         expect(graph, f"whether a graph is recorded, {cached(use_cache)}").is_false()
+    passes = submission.observe("training_step", batch=batch, training=True, seed=seed)["passes"]
+    expect(len(passes), "the number of passes for the logits of a batch").equals(1)
 
 
 @check(
@@ -311,7 +312,7 @@ class Alone(Policy):
         """Which ways of counting positions give these logits (B, 3, bins)."""
         given = self.tokens(batch)[:, :-1]
         candidates = {name: self.after(see(batch), given, positions) for name, (see, positions) in COUNTED.items()}
-        return {name for name, one in candidates.items() if relative_error(found, one) < 1e-3}
+        return {name for name, one in candidates.items() if relative_error(found, one) < TOLERANCE}
 
     @torch.no_grad()
     def generated(self, observation: Observation, positions: Positions = from_mask) -> tuple[Tensor, float]:

@@ -75,13 +75,14 @@ def symptom(learner: Any) -> None:
     policy, losses = _memorise(learner, frames, 33)
     for step in (0, 20, 40, 60, STEPS - 1):
         print(f"  {step:4d}  {losses[step]:6.3f}")
-    print("\nThe same frames again: tokens as demonstrated   dx   dy   gripper   all three")
+    print("\nThe same frames again, tokens as demonstrated      dx     dy   gripper   all three")
     wanted = _first_actions(frames)
     names = {"together": "all in one batch", "alone": "one at a time", "robot": "by the robot"}
     for name, action in _predictions(learner, policy, frames).items():
         right = (action - wanted).abs() <= HALF_A_BIN
-        dx, dy, gripper = right.sum(dim=0).tolist()
-        print(f"  {names[name]:45} {dx:5d} {dy:4d} {gripper:7d} {int(right.all(dim=1).sum()):9d} of {FRAMES}")
+        dx, dy, gripper = right.double().mean(dim=0).tolist()
+        every = float(right.all(dim=1).double().mean())
+        print(f"  {names[name]:43} {dx:7.0%} {dy:6.0%} {gripper:9.0%} {every:11.0%}")
 
 
 def _memorise(learner: Any, frames: Frames, seed: int) -> tuple[Any, list[float]]:
