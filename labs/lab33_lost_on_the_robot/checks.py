@@ -97,7 +97,7 @@ def test_tokens_are_those_of_each_observation_alone(submission: Submission, rng:
 @check(
     kind="invariant",
     title="A batch is computed together, and the cache is used",
-    property="All rows must pass through the language model together, once for the logits and once for each generated token. With the cache each position must be read once, without it the whole sequence each time, and generating must record no graph.",
+    property="All rows must pass through the language model together, once for the logits and once for each generated token. With the cache, and by default, each position must be read once, without it the whole sequence each time, and generating must record no graph.",
     instrument="python -c 'from policy import *; help(ActionTokenPolicy.generate)'",
 )
 def test_batch_is_computed_together(submission: Submission, rng: Rng) -> None:
@@ -105,15 +105,18 @@ def test_batch_is_computed_together(submission: Submission, rng: Rng) -> None:
     batch = padded(rng, size, WORDS, "right")
     prefix = PATCHES + WORDS + 1
     observation, weight = {name: batch[name] for name in OBSERVATION_KEYS}, rng.normal(BINS, HIDDEN)
-    for use_cache, most in ((True, prefix + NUMBERS - 1), (False, NUMBERS * prefix + 3)):
+    most = {True: prefix + NUMBERS - 1, None: prefix + NUMBERS - 1, False: NUMBERS * prefix + 3}
+    for use_cache in (True, None, False):
         seen = submission.observe("generated", observation=observation, weight=weight, use_cache=use_cache, seed=seed)
         expect(len(seen["passes"]) / size, f"the passes for each observation of a batch, {cached(use_cache)}")
         expect(len(seen["passes"]), f"the number of passes for {NUMBERS} tokens, {cached(use_cache)}").equals(NUMBERS)
         rows = [one["rows"] for one in seen["passes"]]
         expect(rows, f"the rows in each pass, {cached(use_cache)}").equals([size] * NUMBERS)
         positions = sum(one["positions"] for one in seen["passes"])
-        expect(positions, f"the positions that are read, {cached(use_cache)}").at_most(most)
-        if not use_cache:
+        expect(positions, f"the positions that are read, {cached(use_cache)}").at_most(most[use_cache])
+        own = sum(one["positions"] for one in seen["passes_of_predict"])
+        expect(own, f"the positions that `predict` reads, {cached(use_cache)}").equals(positions)
+        if use_cache is False:
             expect(positions, "the positions that are read without the cache").at_least(NUMBERS * (prefix - WORDS))
         graph = any(one["graph"] for one in seen["passes"])
         expect(graph, f"whether a graph is recorded, {cached(use_cache)}").is_false()
@@ -124,13 +127,13 @@ def test_batch_is_computed_together(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="A batch is as wide as its longest instruction",
-    property="`trim` must remove the columns of `input_ids` and `attention_mask` that are padding in every row, and nothing else; `training_loss` must be the loss of that batch.",
+    property="`trim` must remove the columns of `input_ids` and `attention_mask` that are padding in every row, and nothing else; `training_loss` must be the loss of that batch, and leave the policy in its mode.",
     instrument="python -c 'from policy import *; from labs.vla.dataset import *; print(trim(collate(demonstrations(6, 1), range(6))))'",
 )
 def test_batch_is_as_wide_as_its_longest_instruction(submission: Submission, rng: Rng) -> None:
-    for size, width, side in ((4, 15, "right"), (3, 11, "left"), (1, ROBOT_WIDTH, "right")):
+    for size, width, side, training in ((4, 15, "right", True), (3, 11, "left", False), (1, 48, "right", True)):
         batch, seed = padded(rng, size, width, side, most=WORDS - 1), rng.seed()
-        seen = submission.observe("trimmed_loss", batch=batch, seed=seed)
+        seen = submission.observe("trimmed_loss", batch=batch, training=training, seed=seed)
         longest = int(batch["attention_mask"].sum(dim=1).max())
         kept = slice(0, longest) if side == "right" else slice(width - longest, width)
         said = f"{size} observations in {width} columns"
@@ -145,6 +148,7 @@ def test_batch_is_as_wide_as_its_longest_instruction(submission: Submission, rng
         with torch.no_grad():
             loss = F.cross_entropy(reference.logits(batch).transpose(1, 2), reference.tokens(batch))
         expect(seen["loss"], f"the training loss of {said}").close_to(loss, rtol=1e-4)
+        expect(seen["training"], f"whether the policy is in training mode after the loss of {said}").equals(training)
 
 
 @check(
@@ -378,5 +382,8 @@ def common(explanations: list[set[str]]) -> str:
     return RIGHT if RIGHT in names else listed(names)
 
 
-def cached(use_cache: bool) -> str:
+def cached(use_cache: bool | None) -> str:
+    """How the tokens are generated, in words."""
+    if use_cache is None:
+        return "by default"
     return "with the cache" if use_cache else "without the cache"

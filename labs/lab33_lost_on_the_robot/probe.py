@@ -26,24 +26,30 @@ def training_step(learner: Any, batch: Batch, training: bool, seed: int) -> dict
     return {"loss": output.loss.detach(), "logits": output.logits.detach(), "gradients": gradients, "passes": passes}
 
 
-def trimmed_loss(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
-    """What `trim` makes of a batch, and the loss by which a fresh policy is trained, with its passes."""
-    policy = learner.policy.build_policy(seed)
+def trimmed_loss(learner: Any, batch: Batch, training: bool, seed: int) -> dict[str, Any]:
+    """What `trim` makes of a batch, and the loss by which a fresh policy is trained, its passes, and its mode after."""
+    policy = learner.policy.build_policy(seed).train(training)
     passes, handle = _passes(policy)
     loss = learner.policy.training_loss(policy, batch)
     handle.remove()
-    return {"trimmed": learner.policy.trim(batch), "loss": loss.detach(), "passes": passes}
+    return {"trimmed": learner.policy.trim(batch), "loss": loss.detach(), "passes": passes, "training": policy.training}
 
 
-def generated(learner: Any, observation: Batch, weight: Tensor, use_cache: bool, seed: int) -> dict[str, Any]:
-    """Tokens (B, 3) and action of a policy whose head ends with `weight`, and how it read its input for the tokens."""
+def generated(learner: Any, observation: Batch, weight: Tensor, use_cache: bool | None, seed: int) -> dict[str, Any]:
+    """Tokens (B, 3) and action of a policy whose head ends with `weight`, and the passes for each of the two.
+
+    Without `use_cache`, as by default.
+    """
+    asked = {} if use_cache is None else {"use_cache": use_cache}
     policy = learner.policy.build_policy(seed).eval()
     with torch.no_grad():
         policy.head.mlp[-1].weight.copy_(weight)
     passes, handle = _passes(policy)
-    tokens = policy.generate(observation, use_cache=use_cache)
+    tokens = policy.generate(observation, **asked)
+    own, handle = _passes(policy, handle)
+    action = policy.predict(observation, **asked)
     handle.remove()
-    return {"tokens": tokens, "action": policy.predict(observation, use_cache=use_cache), "passes": passes}
+    return {"tokens": tokens, "action": action, "passes": passes, "passes_of_predict": own}
 
 
 def stored(learner: Any, seed: int) -> dict[str, Tensor]:
@@ -125,8 +131,13 @@ def _first_actions(frames: Frames) -> Tensor:
     return torch.from_numpy(frames.action[:, 0])
 
 
-def _passes(policy: Any) -> tuple[list[dict[str, Any]], Any]:
-    """A list to which each pass of the language model adds its rows, its positions and whether it recorded a graph."""
+def _passes(policy: Any, before: Any = None) -> tuple[list[dict[str, Any]], Any]:
+    """A list to which each pass of the language model adds its rows, its positions and whether it recorded a graph.
+
+    And the hook that does it, instead of the one from `before`.
+    """
+    if before is not None:
+        before.remove()
     passes: list[dict[str, Any]] = []
 
     def look(_module: Any, _inputs: Any, output: Any) -> None:

@@ -76,8 +76,8 @@ class ActionTokenPolicy(Policy):
     def generate(self, batch: Batch, use_cache: bool = True) -> Tensor:
         """The likeliest tokens for each observation, (B, 3), each after those before it. No graph is recorded.
 
-        All rows are computed together, one pass for each token. With the cache each position is read once; without it,
-        every pass reads the whole sequence.
+        All rows are computed together, one pass for each token. With the cache, the default, each position is read
+        once; without it, every pass reads the whole sequence.
         """
         new, mask = self.embed_prefix(**{name: batch[name] for name in OBSERVATION_KEYS})
         cache, tokens = DynamicCache() if use_cache else None, mask[:, :0]
@@ -113,7 +113,7 @@ def trim(batch: Batch) -> Batch:
 
 
 def training_loss(policy: ActionTokenPolicy, batch: Batch) -> Tensor:
-    """The loss of a batch, trimmed."""
+    """The loss of a batch, trimmed. The policy stays in its mode."""
     return policy(**trim(batch)).loss
 
 
