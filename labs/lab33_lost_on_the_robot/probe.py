@@ -27,12 +27,22 @@ def training_step(learner: Any, batch: Batch, training: bool, seed: int) -> dict
 
 
 def trimmed_loss(learner: Any, batch: Batch, training: bool, seed: int) -> dict[str, Any]:
-    """What `trim` makes of a batch, and the loss by which a fresh policy is trained, its passes, and its mode after."""
+    """What `trim` makes of a batch, and its loss by a fresh policy.
+
+    And the loss by which the policy is trained on the whole batch, its passes, and the policy's mode after it.
+    """
     policy = learner.policy.build_policy(seed).train(training)
+    trimmed = learner.policy.trim(batch)
     passes, handle = _passes(policy)
     loss = learner.policy.training_loss(policy, batch)
     handle.remove()
-    return {"trimmed": learner.policy.trim(batch), "loss": loss.detach(), "passes": passes, "training": policy.training}
+    return {
+        "trimmed": trimmed,
+        "loss_of_trimmed": policy(**trimmed).loss.detach(),
+        "loss": loss.detach(),
+        "passes": passes,
+        "training": policy.training,
+    }
 
 
 def generated(learner: Any, observation: Batch, weight: Tensor, use_cache: bool | None, seed: int) -> dict[str, Any]:
