@@ -103,6 +103,7 @@ def test_tokens_are_those_of_each_observation_alone(submission: Submission, rng:
 def test_batch_is_computed_together(submission: Submission, rng: Rng) -> None:
     size, seed = rng.integer(3, 7), rng.seed()
     batch = padded(rng, size, WORDS, "right")
+    batch["attention_mask"][1] = batch["attention_mask"][0]  # two of one length: fewer lengths than rows
     prefix = PATCHES + WORDS + 1
     observation, weight = {name: batch[name] for name in OBSERVATION_KEYS}, rng.normal(BINS, HIDDEN)
     most = {True: prefix + NUMBERS - 1, None: prefix + NUMBERS - 1, False: NUMBERS * prefix + 3}
