@@ -17,7 +17,7 @@ from labs.authoring.lab_module import load_module, load_variant
 from labs.grading.answers import correct_answers, refusal
 from labs.grading.catalog import Lab, all_labs, find
 from labs.recordings import Recording, record
-from labs.vla.dataset import Batch, batches, demonstrations
+from labs.vla.dataset import Batch, batches, demonstrations, observation_batch
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
 
@@ -118,6 +118,17 @@ def tenth_movement(starter: ModuleType) -> float:
     ensemble = starter.TemporalEnsemble(lambda _: torch.ones(1, starter.HORIZON, 3))
     movements = [float(ensemble({})[0, 0, 0]) for _ in range(10)]
     return movements[-1]
+
+
+def moved_by_padding(starter: ModuleType) -> float:
+    policy, frames = starter.build_policy(0).eval(), demonstrations(1, seed=17)
+
+    def logits(width: int) -> Tensor:
+        batch = observation_batch(frames.image, frames.state, frames.instruction, length=width)
+        return policy(**batch, action=torch.from_numpy(frames.action)).logits[0, 0].detach()
+
+    alone = logits(1 + len(frames.instruction[0].split()))
+    return float(100 * (logits(48) - alone).norm() / alone.norm())
 
 
 def counted(starter: ModuleType) -> float:
@@ -245,6 +256,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("21", "finite_after_backward"): finite_after_backward,
     ("22", "breaks_at"): breaks_at,
     ("26", "mean_time"): mean_time,
+    ("33", "moved"): moved_by_padding,
     ("35", "counted"): counted,
     ("47", "tenth_step"): tenth_movement,
     ("24", "not_finite"): not_finite,
