@@ -37,7 +37,8 @@ stepped per batch.
 A sample of each weight is compared before and after each step.
 
 ## Lesson
-No lab of its own; [Lab 54](../../lessons/loop/54_needs_a_larger_gpu.md) has a schedule that makes the updates too small.
+No lab of its own; [Lab 54](../../lessons/loop/54_needs_a_larger_gpu.md) has a schedule that makes the updates too
+small.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ outputs do not change (DK309). For models that draw noise for every position, on
 Shared with DK309 and DK315. Two more passes measure the floor; all rules that need it share them.
 
 ## Lesson
-[Lab 33](../../lessons/data/33_padding_side.md)
+[Lab 33](../../lessons/data/33_lost_on_the_robot.md)
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ consequence.
 Shared with DK303 and DK309, except one pass for the cache.
 
 ## Lesson
-[Lab 33](../../lessons/data/33_padding_side.md)
+[Lab 33](../../lessons/data/33_lost_on_the_robot.md)
 """
 
 from __future__ import annotations

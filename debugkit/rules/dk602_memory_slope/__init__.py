@@ -35,7 +35,7 @@ like one without a limit.
 One number is recorded per step.
 
 ## Lesson
-[Lab 64](../../lessons/memory/64_growing_cache.md)
+[Lab 64](../../lessons/memory/64_fine_on_fifty.md)
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ was converted to plain data and no key was read by name, the rule is not examine
 recorded. Keys that only a later phase reads are reported too early, hence `info`; call `check_config` after setup.
 
 ## Lesson
-[Lab 94](../../lessons/frameworks/94_hydra_wrong_level.md)
+[Lab 94](../../lessons/frameworks/94_three_values_one_curve.md)
 """
 
 from __future__ import annotations
