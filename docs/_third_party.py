@@ -52,7 +52,7 @@ def page() -> str:
         "yet. A commit may be one of a fork of the repository.",
         "",
         "Data are synthetic and small, and stand-ins of this repository replace torchvision, gym, datasets, evaluate,",
-        "stable-baselines3 and TensorBoard. Scripts without an end are stopped after some seconds of processor time, so",
+        "stable-baselines3 and TensorBoard. Scripts without an end are stopped after seconds of processor time, so",
         "that the rules that judge the end of a run do not examine it.",
         *([record["note"]] if record.get("note") else []),
         "",
