@@ -55,8 +55,8 @@ def with_shared_modules(paths: Iterable[Path], package: Path | None = None) -> l
 def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> list[Path]:
     """The files of debugkit that these files use, directly or through another, in order.
 
-    A public name, `debugkit.NAME` or `from debugkit import NAME`, counts as its module. Whoever reaches the registry
-    of rules uses all of debugkit.
+    A public name, `debugkit.NAME` or `from debugkit import NAME`, counts as its module. Using the registry of rules
+    is using all of debugkit.
     """
     waiting = [name for path in paths for name in (*imported_names(path), *_attributes_of_debugkit(path))]
     package = package or DEBUGKIT

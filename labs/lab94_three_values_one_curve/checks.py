@@ -197,7 +197,7 @@ def recognise_copy(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "filled_in_from_the_other",
-    says="The value arrives, by way of a second key. Now the setting has two keys, and whoever sets the second one overrides the first: a run with `policy.draws=4` in its saved configuration may have used another number.",
+    says="The value arrives, by way of a second key. Now the setting has two keys, and the second one, where it is set, overrides the first: a run with `policy.draws=4` in its saved configuration may have used another number.",
 )
 def recognise_alias(evidence: Mapping[str, Any]) -> bool:
     return twice(evidence) and evidence[USED] == evidence[GIVEN]

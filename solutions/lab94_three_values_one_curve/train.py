@@ -12,7 +12,7 @@ The settings are in three groups, and `seed` beside them:
     train    the batches, the learning rate, and the log
 
 Notable choices
-- The value in the configuration is the value that is used, whoever set it: `conf`, an experiment, or the command line.
+- The value in the configuration is the value that is used, set in `conf`, by an experiment or on the command line.
 - A setting has one key, and no other key changes it. Keys and values in `conf` stay as they are: scripts, experiments
   and the configurations saved with earlier runs use them.
 - This file has no values of its own for the settings. If one is missing, or is written under another name, the run
