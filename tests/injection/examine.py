@@ -116,6 +116,8 @@ def behaviour(text: str, path: Path) -> dict[str, Any]:
         seen["names"] = sorted(name for name, _ in model.named_parameters())
         seen["gradients"] = {name: _sum(p.grad) for name, p in model.named_parameters() if p.grad is not None}
         seen["trainable"] = sorted(name for name, p in model.named_parameters() if p.requires_grad)
+        if "average" in built:
+            seen["average"] = {name: _sum(tensor) for name, tensor in built["average"].state_dict().items()}
         seen["mode"] = model.training
         seen["served"] = _served(built)
         gc.collect()
@@ -163,31 +165,20 @@ def _same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def on_a_gpu(text: str, path: Path) -> str:
-    """What the loss raises with the model on a device of its own, by fake tensors; "" if it raises nothing."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+def on_another_device(text: str, path: Path) -> str:
+    """What the loss raises with the model on another device, which has shapes and no values; "" if nothing."""
     with _quiet():
         try:
             built = load(text, path)
             batch = next(iter(built["train_loader"]))
-            built["device"] = torch.device("cuda", 0)
-            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-                for module in (built["model"], built.get("target_network", built["model"])):
-                    for part in module.modules():
-                        for store in (part._parameters, part._buffers):
-                            for name, tensor in store.items():
-                                if tensor is not None and tensor.device.type == "cpu":
-                                    store[name] = _moved(tensor, mode)
-                built["compute_loss"](built["model"], {name: mode.from_tensor(t) for name, t in batch.items()})
+            built["device"] = torch.device("meta")
+            built["model"].to("meta")
+            if "target_network" in built:
+                built["target_network"].to("meta")
+            built["compute_loss"](built["model"], batch)
         except Exception as error:
             return f"{type(error).__name__}: {error}"[:200]
     return ""
-
-
-def _moved(tensor: torch.Tensor, mode: Any) -> Any:
-    moved = mode.from_tensor(tensor.detach()).to("cuda")
-    return torch.nn.Parameter(moved, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else moved
 
 
 def _sum(tensor: torch.Tensor) -> float:
