@@ -95,6 +95,7 @@ def loud(said: Said) -> list[Finding]:
 def behaviour(text: str, path: Path) -> dict[str, Any]:
     """What a program does without debugkit: its gradients, losses, parameters, modes and memory, or what it raises."""
     with _quiet():
+        sys.modules.pop(path.stem, None)  # the program before this one
         gc.collect()
         before = _alive()
         seen: dict[str, Any] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gc
 import json
 import logging
 import multiprocessing
@@ -184,6 +185,7 @@ def _finding(finding: Finding, path: Path) -> Entry:
 def _child(seed: int, out: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S + 5))
     torch.set_num_threads(1)
+    gc.freeze()  # what is imported is not searched for tensors
     logging.disable(logging.CRITICAL)
     try:
         with tempfile.TemporaryDirectory() as folder:

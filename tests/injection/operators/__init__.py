@@ -63,7 +63,7 @@ class Operator:
         return None
 
     def is_placed(self, finding: Finding, before: str, after: str, file: str) -> bool:
-        """Whether a finding names a line that was changed, or the module, parameter or input that it is about."""
+        """Whether a finding names a changed line, or a module, parameter, attribute or input of these lines."""
         lines, names, keys = place(before, after)
         lines |= {
             number
@@ -75,9 +75,10 @@ class Operator:
             return True
         if at.input is not None and at.input.split(".")[0] in keys:
             return True
-        parts = {part for path in (at.module, at.parameter) if path for part in path.split(".")}
+        told = re.findall(r"`([\w.]+)`", finding.message)
+        parts = {part for path in (at.module, at.parameter, *told) if path for part in path.split(".")}
         paths = [path for path in (at.module, at.parameter) if path]
-        return bool(parts & names) or bool(self.modules and any(re.search(self.modules, path) for path in paths))
+        return bool(parts & (names | keys)) or bool(self.modules and any(re.search(self.modules, path) for path in paths))
 
 
 def place(before: str, after: str) -> tuple[set[int], set[str], set[str]]:

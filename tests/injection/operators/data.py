@@ -59,7 +59,7 @@ fault("logits_to_nll_loss", "DK316", "logits are given to nll_loss, which expect
 fault("labels_of_minus_one_and_one", "DK316", "labels are -1 and 1, and the loss expects 0 and 1",
       [(r"^        self\.target = \(value > 0\)\.float\(\)$", r"        self.target = (value > 0).float() * 2 - 1")], [(r"(> 127\)\.float\(\))", r"\1 * 2 - 1"), (r"(F\.binary)", r"\1")])
 fault("validated_on_the_training_data", "DK311", "the validation data are a part of the training data",
-      [(r"Data\(16, seed=2\)$", r"Data(16, seed=1)")], [(r"Data\(16, seed=2\)$", r"torch.utils.data.Subset(Data(64, seed=1), range(16))")], lines=r"_loader = |_data")
+      [(r"Data\((\d+), seed=1\), Data\(16, seed=2\)$", r"Data(\1, seed=1), torch.utils.data.Subset(Data(\1, seed=1), range(16))")], lines=r"_loader = |_data")
 fault("sorted_and_not_shuffled", "DK318", "the samples are in the order of their classes, and are not shuffled",
       [(r"(self\.label = )(torch\.randint\(.*\))$", r"\1\2.sort().values"), (r"shuffle=True", r"shuffle=False")], lines=r"train_loader =")
 fault("columns_not_standardised", "DK319", "columns in different units are not standardised",

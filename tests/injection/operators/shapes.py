@@ -11,6 +11,7 @@ fault = partial(operator, "shapes")
 fault(
     "head_for_another_width", "DK001", "a linear layer is built for another input width than it gets",
     [(r"nn\.Linear\(((?!COLUMNS)[\w* ]+), ", r"nn.Linear(\1 + 4, ")],
+    modules=r"(^|\.)\d+$",
 )
 fault(
     "channels_last", "DK001", "pictures are given as (height, width, channels)",
