@@ -10,7 +10,7 @@ def images(chance: random.Random, classes: int = 4, size: int = 16) -> str:
     statistics = chance.choice(("[0.485, 0.456, 0.406] [0.229, 0.224, 0.225]", "[0.5, 0.5, 0.5] [0.25, 0.25, 0.25]"))
     mean, std = statistics.replace("] [", "]|[").split("|")
     scaled = chance.choice(("self.pixels[index].float() / 255", "self.pixels[index].to(torch.float32).div(255.0)"))
-    return f'''
+    return f"""
 MEAN = torch.tensor({mean})[:, None, None]
 STD = torch.tensor({std})[:, None, None]
 CLASSES, SIZE = {classes}, {size}
@@ -32,7 +32,7 @@ class Data(Dataset):
         image = {scaled}
         image = (image - MEAN) / STD
         return {{"image": image, "label": self.label[index]}}
-'''
+"""
 
 
 def words(chance: random.Random, vocabulary: int = 40, length: int = 12) -> str:
@@ -71,7 +71,10 @@ def padded(rows):
 def words_to_continue(chance: random.Random, **sizes: int) -> str:
     """The same, with the ids as labels and the padding ignored."""
     masked = chance.choice(
-        ("labels = input_ids.masked_fill(attention_mask == 0, -100)", "labels = torch.where(attention_mask.bool(), input_ids, -100)")
+        (
+            "labels = input_ids.masked_fill(attention_mask == 0, -100)",
+            "labels = torch.where(attention_mask.bool(), input_ids, -100)",
+        )
     )
     return (
         words(chance, **sizes)
@@ -154,19 +157,31 @@ class Data(Dataset):
 
 def episodes(chance: random.Random, image: bool, chunk: int = 4, padded: bool = False) -> str:
     """Frames of a robot: a state, a goal that a picture shows, and a chunk of the next actions in centimetres."""
-    draws_image = """
+    draws_image = (
+        """
         self.pixels = torch.zeros(count, 3, 16, 16, dtype=torch.uint8) + 60
         for number, (x, y) in enumerate((8 + 4 * self.goal).round().long().clamp(1, 14).tolist()):
             self.pixels[number, :, y - 1 : y + 2, x - 1 : x + 2] = 220
-""" if image else ""
-    read = """
+"""
+        if image
+        else ""
+    )
+    read = (
+        """
         image = (self.pixels[index].float() / 255 - 0.5) / 0.25
-        frame["image"] = image""" if image else """
+        frame["image"] = image"""
+        if image
+        else """
         frame["goal"] = self.goal[index]"""
-    pad = """
+    )
+    pad = (
+        """
         frame["action_is_pad"] = torch.arange(CHUNK) >= self.left[index]
-        frame["action"] = frame["action"].masked_fill(frame["action_is_pad"][:, None], 0.0)""" if padded else ""
-    return f'''
+        frame["action"] = frame["action"].masked_fill(frame["action_is_pad"][:, None], 0.0)"""
+        if padded
+        else ""
+    )
+    return f"""
 STATE, ACTION, CHUNK = 4, 3, {chunk}
 
 
@@ -190,4 +205,4 @@ class Data(Dataset):
 
 statistics = Data(256, seed=0).action.flatten(0, 1)
 ACTION_MEAN, ACTION_STD = statistics.mean(0), statistics.std(0)
-'''
+"""

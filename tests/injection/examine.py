@@ -58,7 +58,9 @@ def examine(text: str, path: Path) -> Said:
         checked = _check(built)
         built = load(text, path)
         with contextlib.suppress(Exception):  # it is in the report
-            with debugkit.watch(built["model"], built["optimizer"], on_finding=_ignore, declare=built["declare"]) as run:
+            with debugkit.watch(
+                built["model"], built["optimizer"], on_finding=_ignore, declare=built["declare"]
+            ) as run:
                 built["train"]()
     watched = run.report
     for report in (checked, watched):

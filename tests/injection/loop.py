@@ -126,7 +126,10 @@ def _train(chosen: dict[str, Any]) -> str:
     if chosen["validate"] == "steps":
         update += ["if step % 5 == 0:", '    history["valid"].append(evaluate())']
     if accumulates:
-        update = ["if (number + 1) % ACCUMULATE == 0 or number + 1 == len(train_loader):", *(f"    {u}" for u in update)]
+        update = [
+            "if (number + 1) % ACCUMULATE == 0 or number + 1 == len(train_loader):",
+            *(f"    {u}" for u in update),
+        ]
     log = ['history["train"].append(loss.item())'] if chosen["log"] == "item" else ["running += loss.item()"]
     body = [*([] if after else [zero]), *forward, f"(loss{divided}).backward()" if divided else "loss.backward()"]
     body += [*update, *log]
@@ -136,7 +139,10 @@ def _train(chosen: dict[str, Any]) -> str:
     epoch += ["scheduler.step()"] if chosen["schedule"] == "epochs" else []
     epoch += ['history["valid"].append(evaluate())'] if chosen["validate"] == "epoch" else []
     best = (
-        ['if history["train"][-1] < best_loss:', '    best_loss, best = history["train"][-1], copy.deepcopy(model.state_dict())']
+        [
+            'if history["train"][-1] < best_loss:',
+            '    best_loss, best = history["train"][-1], copy.deepcopy(model.state_dict())',
+        ]
         if chosen["best"]
         else []
     )

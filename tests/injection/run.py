@@ -94,8 +94,10 @@ def write_record(path: Path) -> None:
         "transformers": transformers.__version__,
         "python": sys.version.split()[0],
         "kinds": list(kinds()),
+        "families": FAMILIES,
         "operators": {
-            name: {"family": one.family, "codes": list(one.codes), "what": one.what} for name, one in operators().items()
+            name: {"family": one.family, "codes": list(one.codes), "what": one.what}
+            for name, one in operators().items()
         },
         "seeds": sorted(read(path), key=lambda entry: entry["seed"]),
     }

@@ -29,15 +29,19 @@ def compute_loss(model, batch):
 
 def _causal(chance: random.Random, family: str, sizes: str, name: str = "") -> Part:
     """A causal language model of transformers, with its own loss."""
-    model = f"""
+    model = (
+        f"""
 def build_model():
     config = {family}Config({sizes})
     return {name or family}ForCausalLM(config)
-""" if not name.endswith("Model") else f"""
+"""
+        if not name.endswith("Model")
+        else f"""
 def build_model():
     config = {family}Config({sizes})
     return {name}(config)
 """
+    )
     made = name if name.endswith("Model") else f"{name or family}ForCausalLM"
     line = f"from transformers import {family}Config, {made}"
     return Part(model, words_to_continue(chance), HUGGING_FACE, "language model", imports=(line,))
@@ -100,7 +104,9 @@ def build_model():
         "    input_ids = input_ids.masked_fill(hidden, 2)\n"
         '    return {"input_ids": input_ids, "att',
     )
-    return Part(model, data, HUGGING_FACE, "masked tokens", imports=("from transformers import BertConfig, BertForMaskedLM",))
+    return Part(
+        model, data, HUGGING_FACE, "masked tokens", imports=("from transformers import BertConfig, BertForMaskedLM",)
+    )
 
 
 def _bert_sizes(chance: random.Random) -> str:
@@ -258,55 +264,3 @@ def build_model():
     return GPT()
 """
     return Part(model, words_to_continue(chance), SHIFTED, "language model")
-
-
-@kind
-def lstm_language_model(chance: random.Random) -> Part:
-    cell, width = chance.choice(("LSTM", "GRU")), chance.choice((24, 32))
-    model = f"""
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(VOCABULARY, {width}, padding_idx=PAD)
-        self.rnn = nn.{cell}({width}, {width}, num_layers={chance.choice((1, 2))}, batch_first=True)
-        self.dropout = nn.Dropout(0.1)
-        self.head = nn.Linear({width}, VOCABULARY)
-
-    def forward(self, input_ids, attention_mask):
-        x = self.words(input_ids)
-        x, _ = self.rnn(x)
-        x = self.dropout(x)
-        return self.head(x)
-
-
-def build_model():
-    return Recurrent()
-"""
-    return Part(model, words_to_continue(chance), SHIFTED, "language model", rate=3e-3)
-
-
-@kind
-def gru_classifier(chance: random.Random) -> Part:
-    model = f"""
-class Reader(nn.Module):
-    def __init__(self, width={chance.choice((16, 32))}):
-        super().__init__()
-        self.words = nn.Embedding(VOCABULARY, width, padding_idx=PAD)
-        self.rnn = nn.GRU(width, width, batch_first=True, bidirectional=True)
-        self.fc1 = nn.Linear(2 * width, width)
-        self.head = nn.Linear(width, 3)
-
-    def forward(self, input_ids, attention_mask):
-        x = self.words(input_ids)
-        lengths = attention_mask.sum(dim=1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        _, last = self.rnn(packed)
-        x = torch.cat([last[0], last[1]], dim=1)
-        x = torch.tanh(self.fc1(x))
-        return self.head(x)
-
-
-def build_model():
-    return Reader()
-"""
-    return Part(model, words_with_a_class(chance), CLASSIFY, "classify text", rate=3e-3)

@@ -78,7 +78,9 @@ class Operator:
         told = re.findall(r"`([\w.]+)`", finding.message)
         parts = {part for path in (at.module, at.parameter, *told) if path for part in path.split(".")}
         paths = [path for path in (at.module, at.parameter) if path]
-        return bool(parts & (names | keys)) or bool(self.modules and any(re.search(self.modules, path) for path in paths))
+        return bool(parts & (names | keys)) or bool(
+            self.modules and any(re.search(self.modules, path) for path in paths)
+        )
 
 
 def place(before: str, after: str) -> tuple[set[int], set[str], set[str]]:
