@@ -1,1 +1,1 @@
-"""Faults planted into composed programs, at scale: `python tests/injection/run.py`, and nothing here is tuned to a rule."""
+"""Faults planted into composed programs, at scale: `python tests/injection/run.py`."""

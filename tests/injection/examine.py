@@ -22,7 +22,7 @@ from debugkit.report import Report
 
 FLOOR = 1e-5
 """Relative differences below this one are rounding."""
-BYTES = 4096
+BYTES = 512
 """Differences of memory below this one are noise."""
 
 
@@ -57,11 +57,9 @@ def examine(text: str, path: Path) -> Said:
             return Said([], "", "", f"{type(error).__name__}: {error}")
         checked = _check(built)
         built = load(text, path)
-        with contextlib.suppress(Exception):  # it is in the report
-            with debugkit.watch(
-                built["model"], built["optimizer"], on_finding=_ignore, declare=built["declare"]
-            ) as run:
-                built["train"]()
+        run = debugkit.watch(built["model"], built["optimizer"], on_finding=_ignore, declare=built["declare"])
+        with contextlib.suppress(Exception), run:  # an exception is in the report
+            built["train"]()
     watched = run.report
     for report in (checked, watched):
         _raise_own_failure(report)
@@ -125,6 +123,7 @@ def behaviour(text: str, path: Path) -> dict[str, Any]:
         seen["served"] = _served(built)
         gc.collect()
         seen["bytes kept"] = _alive() - before
+        seen["graphs kept"] = sum(_has_graph(thing) for thing in gc.get_objects())
         seen["bytes saved for backward"] = saved[0]
         return seen
 
@@ -149,7 +148,7 @@ def differences(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
     for name in sorted({*one, *two}):
         first, second = one.get(name), two.get(name)
         if name.startswith("bytes") and isinstance(first, int) and isinstance(second, int):
-            if abs(first - second) > max(BYTES, 0.01 * max(first, second)):
+            if abs(first - second) > BYTES:
                 found.append(name)
         elif not _same(first, second):
             found.append(name)
@@ -199,6 +198,12 @@ def _alive() -> int:
                 storage = thing.untyped_storage()
                 sizes[storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values())
+
+
+def _has_graph(thing: object) -> bool:
+    with contextlib.suppress(Exception):
+        return isinstance(thing, torch.Tensor) and thing.grad_fn is not None
+    return False
 
 
 @contextlib.contextmanager
