@@ -120,7 +120,7 @@ def _method(record: Entry, ran: Sequence[Entry], faults: Sequence[Any], counted:
     yield "which lines, modules and inputs are its place; some have no code, since debugkit has no rule for them."
     yield ""
     yield "A fault counts if the planted program differs from the healthy one: in what it raises, its losses, gradients,"
-    yield "parameters, state or predictions, in the memory that it keeps or saves for backward, on another device, or"
+    yield "parameters, state or predictions, in the tensors and graphs that it keeps or records, on another device, or"
     yield f"between two runs. {len(faults) - len(counted)} of {len(faults)} planted faults had no effect and are left out."
     yield "An alarm that the healthy program raises, too, does not count as found. *Any* includes findings that are"
     yield "consequences of the fault. Findings at `info` do not count, so a rule that gives only an `info` cannot be exact."

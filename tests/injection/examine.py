@@ -24,6 +24,7 @@ FLOOR = 1e-5
 """Relative differences below this one are rounding."""
 BYTES = 512
 """Differences of memory below this one are noise."""
+_END = "    return history\n"
 
 
 @dataclass
@@ -97,18 +98,19 @@ def behaviour(text: str, path: Path) -> dict[str, Any]:
     with _quiet():
         sys.modules.pop(path.stem, None)  # the program before this one
         gc.collect()
-        before = _alive()
+        before, graphs = _alive()
         seen: dict[str, Any] = {}
-        saved = [0]
 
-        def pack(tensor: torch.Tensor) -> torch.Tensor:
-            saved[0] += tensor.numel() * tensor.element_size()
-            return tensor
+        def at_the_end() -> None:  # while the locals of train() are alive
+            gc.collect()
+            kept, more = _alive()
+            seen["bytes kept"], seen["graphs kept"] = kept - before, more - graphs
 
         try:
-            built = load(text, path)
-            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-                history = built["train"]()
+            built = load(text.replace(_END, f"    at_the_end()\n{_END}"), path)
+            built["at_the_end"] = at_the_end
+            recorded = _count_graphs(built)
+            history = built["train"]()
         except Exception as error:
             return {"raised": f"{type(error).__name__}"}
         model = built["model"]
@@ -121,10 +123,7 @@ def behaviour(text: str, path: Path) -> dict[str, Any]:
             seen["average"] = {name: _sum(tensor) for name, tensor in built["average"].state_dict().items()}
         seen["mode"] = model.training
         seen["served"] = _served(built)
-        gc.collect()
-        seen["bytes kept"] = _alive() - before
-        seen["graphs kept"] = sum(_has_graph(thing) for thing in gc.get_objects())
-        seen["bytes saved for backward"] = saved[0]
+        seen["graphs recorded"] = sum(recorded)
         return seen
 
 
@@ -189,21 +188,29 @@ def _sum(tensor: torch.Tensor) -> float:
     return float((flat * torch.linspace(1, 2, len(flat), dtype=torch.float64)).sum())
 
 
-def _alive() -> int:
-    """Bytes of all tensors alive, each storage once."""
-    sizes = {}
+def _count_graphs(built: dict[str, Any]) -> list[bool]:
+    """For each call of the loss from now on, whether it has a graph."""
+    loss_fn, recorded = built["compute_loss"], []
+
+    def compute_loss(model: Any, batch: Any) -> Any:
+        loss = loss_fn(model, batch)
+        recorded.append(loss.requires_grad)
+        return loss
+
+    built["compute_loss"] = compute_loss
+    return recorded
+
+
+def _alive() -> tuple[int, int]:
+    """Bytes of all tensors alive, each storage once, and how many of the tensors have a graph."""
+    sizes, graphs = {}, 0
     for thing in gc.get_objects():
         with contextlib.suppress(Exception):
             if isinstance(thing, torch.Tensor):
                 storage = thing.untyped_storage()
                 sizes[storage.data_ptr()] = storage.nbytes()
-    return sum(sizes.values())
-
-
-def _has_graph(thing: object) -> bool:
-    with contextlib.suppress(Exception):
-        return isinstance(thing, torch.Tensor) and thing.grad_fn is not None
-    return False
+                graphs += thing.grad_fn is not None
+    return sum(sizes.values()), graphs
 
 
 @contextlib.contextmanager

@@ -101,14 +101,10 @@ fault(
     ],
 )
 fault(
-    "state_carried_with_its_graph",
+    "average_of_the_loss_keeps_every_graph",
     "DK601",
-    "a running loss is carried into the next step with its graph",
-    [
-        (_HISTORY, r"\g<0>\n\1smooth = 0.0"),
-        (_AFTER, r"\1smooth = 0.9 * smooth + 0.1 * loss\n\1(smooth + loss - smooth).backward(retain_graph=True)"),
-    ],
-    lines=r"backward",
+    "a moving average of the loss, for a progress bar, keeps the graph of every step",
+    [(_HISTORY, r"\g<0>\n\1smooth = 0.0"), (_AFTER, r"\1smooth = 0.9 * smooth + 0.1 * loss\n\1\2")],
 )
 fault(
     "data_set_keeps_what_it_made",
