@@ -50,4 +50,4 @@ def test_an_operator_says_when_it_does_not_apply() -> None:
 
 def test_the_place_is_the_changed_lines_and_what_they_mention() -> None:
     lines, names, keys = place('a = 1\nb = self.head(batch["x"])\nc = 3', 'a = 1\nb = self.head(batch["y"])\nc = 3')
-    assert (lines, names, keys) == ({2}, {"head"}, {"x", "y"})
+    assert (lines, names, keys) == ({2}, {"head", "b"}, {"x", "y"})

@@ -84,7 +84,7 @@ class Operator:
 
 
 def place(before: str, after: str) -> tuple[set[int], set[str], set[str]]:
-    """The changed lines of `after`, with those beside a deletion, and the attributes and keys that they mention."""
+    """The changed lines of `after`, with those beside a deletion, and the names and keys that they mention."""
     old, new = before.splitlines(), after.splitlines()
     lines: set[int] = set()
     mentioned: list[str] = []
@@ -95,6 +95,7 @@ def place(before: str, after: str) -> tuple[set[int], set[str], set[str]]:
         mentioned += [*old[i1:i2], *new[j1:j2]]
     text = "\n".join(mentioned)
     names = set(re.findall(r"\b(?:self|model)\.([a-z_]\w*)", text)) - {"parameters", "named_parameters", "normaliser"}
+    names |= set(re.findall(r"\b(\w+)(?:\[[^]]*\])?(?:\.append\(| [+]?= )", text)) - {"self", "x", "loss"}
     return lines, names, set(re.findall(r'"(\w+)"', text))
 
 

@@ -168,6 +168,7 @@ fault(
     [(r"return self\.head\((x|pooled)\)$", r"return self.head(\1).softmax(dim=-1)")],
     tasks=(*_CLASSES, "segment images"),
     modules=r"head",
+    lines=r"F\.cross_entropy",
 )
 fault(
     "sigmoid_before_its_loss",
@@ -179,6 +180,7 @@ fault(
             r"F.binary_cross_entropy_with_logits(torch.sigmoid(logits\1),",
         )
     ],
+    lines=r"F\.binary_cross_entropy",
 )
 fault(
     "logits_to_nll_loss",

@@ -7,6 +7,8 @@ from functools import partial
 from injection.operators import operator
 
 fault = partial(operator, "shapes")
+_FIRST = r"conv|embed|stem|backbone|vision|encoder|patch|fc1|rnn|layers|^0$"
+_TABLE = r"embed|words|positions|users|items"
 
 fault(
     "head_for_another_width",
@@ -26,6 +28,7 @@ fault(
         )
     ],
     [(r'^        frame\["image"\] = image', r'        frame["image"] = image.permute(1, 2, 0)')],
+    modules=_FIRST,
 )
 fault(
     "norm_for_another_width",
@@ -117,6 +120,7 @@ fault(
     [(r"^        image = (self\.pixels\[index\].*)$", r"        image = (\1).double()")],
     [(r'"(inputs|nodes|state|past_values)": ([\w.\[\]:]+)', r'"\1": \2.double()')],
     [(r"^        sound = self\.sound\[index\]", r"        sound = self.sound[index].double()")],
+    modules=_FIRST,
 )
 fault(
     "double_precision_targets",
@@ -131,6 +135,7 @@ fault(
     "token ids or labels are converted to floating point with the rest of the batch",
     [(r'"input_ids": input_ids', r'"input_ids": input_ids.float()')],
     [(r'"(label|user|item)": self\.(\w+)\[index\]', r'"\1": self.\2[index].float()')],
+    modules=_TABLE,
 )
 fault(
     "token_beyond_the_vocabulary",
@@ -143,6 +148,7 @@ fault(
         )
     ],
     [(r"^        self\.ids = 3 \+ \(", r"        self.ids = 4 + (")],
+    modules=_TABLE,
 )
 fault(
     "classes_counted_from_one",
@@ -158,6 +164,7 @@ fault(
     [(r"max_position_embeddings=(32|64|16)", r"max_position_embeddings=8")],
     [(r"nn\.Embedding\(LENGTH, width\)", r"nn.Embedding(LENGTH // 2, width)")],
     [(r"n_positions=32", r"n_positions=8")],
+    modules=_TABLE,
 )
 fault(
     "placeholders_off_by_one",
