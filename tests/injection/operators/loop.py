@@ -84,7 +84,7 @@ fault(
 )
 fault(
     "warm_up_never_leaves_zero",
-    "DK509",
+    "DK509 DK503",
     "integer division keeps the rate of the warm-up at zero",
     [(r"min\(1\.0, \(step \+ 1\) / 4\)", r"min(1, step // 1000)")],
     lines=r"scheduler|optimizer",

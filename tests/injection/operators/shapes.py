@@ -8,6 +8,8 @@ from injection.operators import operator
 
 fault = partial(operator, "shapes")
 _FIRST = r"conv|embed|stem|backbone|vision|encoder|patch|fc1|rnn|layers|^0$"
+_FLOATS = ("classify images", "segment images", "classify sound", "forecast", "regress a table", "classify a table")
+_FLOATS += ("regress a graph", "policy", "reconstruct", "denoise", "metric", "reinforcement")
 _TABLE = r"embed|words|positions|users|items"
 
 fault(
@@ -177,6 +179,7 @@ fault(
     "DK004",
     "a part of the model is converted to bfloat16, and its inputs are not",
     [(r"^model = build_model\(\)\.to\(device\)$", r"model = build_model().to(device).bfloat16()")],
+    tasks=_FLOATS,
 )
 fault(
     "result_not_assigned",
