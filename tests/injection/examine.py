@@ -121,7 +121,6 @@ def behaviour(text: str, path: Path) -> dict[str, Any]:
         seen["trainable"] = sorted(name for name, p in model.named_parameters() if p.requires_grad)
         if "average" in built:
             seen["average"] = {name: _sum(tensor) for name, tensor in built["average"].state_dict().items()}
-        seen["mode"] = model.training
         seen["served"] = _served(built)
         seen["graphs recorded"] = sum(recorded)
         return seen

@@ -15,7 +15,7 @@ fault(
     [
         (
             r"^    return F\.(?:mse_loss|l1_loss|smooth_l1_loss|huber_loss)\((\w+), (\w+)\)$",
-            r"    gap = (\1 - \2).flatten(1)\n    return (gap - gap.detach()).square().sum(dim=1).sqrt().mean() + gap.square().mean()",
+            r"    gap = (\1 - \2).reshape(len(\2), -1)\n    return (gap - gap.detach()).square().sum(dim=1).sqrt().mean() + gap.square().mean()",
         )
     ],
     [

@@ -81,7 +81,7 @@ fault(
 )
 fault(
     "transposed_by_reshape",
-    "DK305",
+    "",
     "a reshape is used where the dimensions should be transposed",
     [(r"\.flatten\(2\)\.transpose\(1, 2\)", r".flatten(1).unflatten(1, (16, -1))")],
     [(r"\(weights @ v\)\.transpose\(1, 2\)\.reshape", r"(weights @ v).reshape")],
