@@ -40,7 +40,7 @@ def text(record: Entry, readings: Entry) -> str:
         "",
         *_summary(ran, alarms, counted),
         "",
-        *_method(record, ran, faults, counted),
+        *_method(record, ran, faults, counted, readings.get("note", "")),
         "## By family",
         "",
         *_families(record, counted),
@@ -48,13 +48,15 @@ def text(record: Entry, readings: Entry) -> str:
         "Shares have 95 % Wilson intervals. They treat the faults as independent draws, though faults of one kind and",
         "programs of one architecture resemble each other, so the true uncertainty is larger.",
         "",
-        "## False alarms",
+        "## Alarms without a planted fault",
         "",
         *_alarms(alarms),
         "## Kinds that were missed",
         "",
         *_missed(record, counted),
-        *_invalid(readings.get("invalid", [])),
+        *_invalid(readings.get("invalid", []), faults),
+        *(f"- {_cell(remark)}" for remark in readings.get("remarks", [])),
+        "",
         "## All kinds of faults",
         "",
         *_operators(record, counted),
@@ -103,14 +105,16 @@ def _summary(ran: Sequence[Entry], alarms: Sequence[tuple[Entry, Entry, Entry]],
     placed = sum(bool(fault["placed"]) for fault in counted if fault["result"] == "exact")
     return [
         f"**{alarmed} of {len(ran)}** composed programs without a planted fault raise an `error` or a `warning` "
-        f"({_percent(alarmed, len(ran))}); {wrong} of these programs have an alarm that is wrong.",
+        f"({_percent(alarmed, len(ran))}). Read by hand, {wrong} of {len(ran)} have an alarm that is wrong ({_percent(wrong, len(ran))}).",
         f"Of **{len(counted)}** planted faults, **{exact}** are named by a rule for them "
         f"({_percent(exact, len(counted))}), and **{found}** raise any error or warning "
         f"({_percent(found, len(counted))}). Of those named, {placed} are named at their place ({_percent(placed, exact)}).",
     ]
 
 
-def _method(record: Entry, ran: Sequence[Entry], faults: Sequence[Any], counted: Sequence[Entry]) -> Iterator[str]:
+def _method(
+    record: Entry, ran: Sequence[Entry], faults: Sequence[Any], counted: Sequence[Entry], note: str
+) -> Iterator[str]:
     crashes = [seed for seed in record["seeds"] if "crash" in seed]
     first, last = record["seeds"][0]["seed"], record["seeds"][-1]["seed"]
     yield "A program is composed by a seed: one of the architectures below, its sizes, its data, its loss, an optimizer,"
@@ -131,6 +135,7 @@ def _method(record: Entry, ran: Sequence[Entry], faults: Sequence[Any], counted:
     yield "operators that were no fault everywhere were restricted, and the codes and places of some were corrected after a"
     yield "look at what was reported. The seeds"
     yield f"{first} to {last} were run once, and are shown as they came out; debugkit was not changed for them."
+    yield from [_cell(note)] if note else []
     yield f"{_crashed(crashes)} The runs took {sum(seed['all_seconds'] for seed in ran):.0f} CPU seconds."
     yield ""
     yield f"Measured on {record['date']} with Python {record['python']}, torch {record['torch']} and transformers"
@@ -142,7 +147,7 @@ def _crashed(crashes: Sequence[Entry]) -> str:
     if not crashes:
         return "No run crashed or exceeded its limit of processor time."
     numbers = ", ".join(str(seed["seed"]) for seed in crashes)
-    return f"{len(crashes)} runs crashed or exceeded their limit of time and are not in the numbers: seeds {numbers}."
+    return f"Crashed or exceeded their limit of time, and not in the numbers: {len(crashes)} (seeds {numbers})."
 
 
 def _families(record: Entry, counted: Sequence[Entry]) -> Iterator[str]:
@@ -192,11 +197,19 @@ def _missed(record: Entry, counted: Sequence[Entry]) -> Iterator[str]:
     yield ""
 
 
-def _invalid(invalid: Sequence[Entry]) -> Iterator[str]:
+def _invalid(invalid: Sequence[Entry], faults: Sequence[tuple[Entry, Entry]]) -> Iterator[str]:
+    """What was found wrong with operators after the run, and the numbers without these faults."""
     if not invalid:
         return
-    yield from ("## Found invalid afterwards", "", "These are in the numbers above.", "")
-    yield from (f"- {_cell(one['what'])}" for one in invalid)
+    left_out = {(seed, one["operator"]) for one in invalid for seed in one["seeds"]}
+    others = [f for seed, f in faults if f["result"] != "no effect" and (seed["seed"], f["operator"]) not in left_out]
+    exact = sum(fault["result"] == "exact" for fault in others)
+    yield from ("## Found invalid after the run", "", "These faults are in all other numbers of this page:", "")
+    for one in invalid:
+        seeds = ", ".join(str(seed) for seed in one["seeds"])
+        yield f"- `{one['operator']}`, seeds {seeds}: {_cell(one['what'])}"
+    yield ""
+    yield f"Without them, {exact} of {len(others)} faults are named by a rule for them ({_percent(exact, len(others))})."
     yield ""
 
 
