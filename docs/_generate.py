@@ -21,6 +21,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _errors
+import _injection
 import _mystery
 import _rule_pages
 import _tables
@@ -41,6 +42,7 @@ def pages() -> dict[str, str]:
     made |= {_tables.rule_page(rule): _rule_pages.rule_page(rule) for rule in all_rules()}
     made[f"{REFERENCE}/mutants.md"] = mutation_page(all_labs())
     made[f"{REFERENCE}/mystery.md"] = _mystery.page()
+    made["debugkit/injection.md"] = _injection.page()
     made["debugkit/third_party.md"] = _third_party.page()
     made["errors.md"] = _errors.page(all_labs(), all_rules())
     made |= {f"{REFERENCE}/{name}.md": command_page(name, app) for name, app in _command_lines().items()}

@@ -28,6 +28,7 @@ NOT_TRANSLATED = (
     "reference/*",
     "debugkit/api.md",
     "debugkit/accuracy.md",
+    "debugkit/injection.md",
     "debugkit/third_party.md",
     "decisions.md",
     "contributing.md",

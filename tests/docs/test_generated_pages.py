@@ -36,6 +36,9 @@ def copied_docs(root: Path, tmp_path: Path) -> Path:
     shutil.copytree(
         record, tmp_path / "tests" / "third_party", ignore=shutil.ignore_patterns("stand_ins*", "__pycache__")
     )
+    for name in ("record.json", "readings.toml"):
+        (tmp_path / "tests" / "injection").mkdir(exist_ok=True)
+        shutil.copy(root / "tests" / "injection" / name, tmp_path / "tests" / "injection" / name)
     return docs
 
 
@@ -48,6 +51,7 @@ def generate(copied_docs: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
     loaded(copied_docs / "_errors.py", monkeypatch)
     loaded(copied_docs / "_rule_pages.py", monkeypatch)
     loaded(copied_docs / "_third_party.py", monkeypatch)
+    loaded(copied_docs / "_injection.py", monkeypatch)
     module = loaded(copied_docs / "_generate.py", monkeypatch)
     return lambda *options: module.main(options)
 

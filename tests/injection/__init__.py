@@ -1,0 +1,1 @@
+"""Faults planted into composed programs, at scale: `python tests/injection/run.py`."""

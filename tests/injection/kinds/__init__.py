@@ -1,0 +1,1 @@
+"""The kinds of programs, by what they are trained on."""
