@@ -269,10 +269,15 @@ def access_patterns(rng: Rng) -> dict[str, tuple[list[int], list[int]]]:
     long, mixed = [64], [rng.integer(1, 25) for _ in range(12)]
     home, away = 3, [episode for episode in range(31) if episode != 3]
     visits = [int(episode) for turn in away for episode in (home, turn)]
+    back = [
+        *range(9),
+        *range(7, 0, -1),
+    ]  # the last eight of nine, and with whatever else is evicted, one is decoded again
     walk = torch.tensor([rng.choice([-1, 0, 0, 1]) for _ in range(80)]).cumsum(0) % 8
     return {
         "8 episodes in turn": (eight, [one_of(rng, eight, turn % 8) for turn in range(96)]),
         "an episode between visits to 30 others": (many, [16 * episode + rng.integer(0, 8) for episode in visits]),
+        "9 episodes and 7 of them backwards": (many, [16 * episode + rng.integer(0, 8) for episode in back]),
         "neighbouring segments of one episode": (long, [8 * int(segment) + rng.integer(0, 8) for segment in walk]),
         "12 episodes in random order": (mixed, [one_of(rng, mixed, rng.integer(0, 12)) for _ in range(160)]),
     }
