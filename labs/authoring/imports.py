@@ -19,11 +19,7 @@ ALLOWED = ("vla", "grading")
 
 def imported_names(path: Path) -> Iterator[str]:
     """The dotted names that a Python file imports; of `from a import b` both `a` and `a.b`. None if it is no Python."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except SyntaxError:
-        return
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -72,13 +68,17 @@ def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> list
 
 def _attributes_of_debugkit(path: Path) -> Iterator[str]:
     """`debugkit.check` and the like, in a file that has `import debugkit`."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except SyntaxError:
-        return
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "debugkit":
             yield f"debugkit.{node.attr}"
+
+
+def _nodes(path: Path) -> Iterator[ast.AST]:
+    """The syntax nodes of a Python file. None if it is no Python."""
+    try:
+        yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    except SyntaxError:
+        return
 
 
 def _file_in_debugkit(name: str, package: Path) -> Path | None:

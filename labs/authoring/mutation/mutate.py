@@ -90,7 +90,9 @@ def mutate(
         _record(one, refusals.get(one.id), reasons.get(one.id), kinds, found.names.get(one.id)) for one in mutants
     )
     record = make_record(lab, records, seed=lab.seeds[0], outcomes=outcomes, cpu_s=cpu)
-    return Mutation(lab, record, {one.id: one for one in mutants}, solution, tuple(set(reasons) & set(refusals)))
+    return Mutation(
+        lab, record, {one.id: one for one in mutants}, solution, tuple(one for one in reasons if one in refusals)
+    )
 
 
 def _holes_of(lab: Lab) -> set[str]:
