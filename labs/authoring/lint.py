@@ -10,8 +10,10 @@ from pathlib import Path, PurePosixPath
 from labs.authoring.edits import SUFFIX, EditError
 from labs.authoring.imports import forbidden_imports
 from labs.authoring.lint_answers import lint_answers
+from labs.authoring.lint_capstone import lint_capstone
 from labs.authoring.variants import WRONG_FIXES, Variant, not_edits, read_variant, variant_paths
 from labs.authoring.violation import Violation
+from labs.capstones.capstone import Capstone
 from labs.grading.catalog import CHAPTERS, Lab
 from labs.grading.declarations import KINDS, Declared
 from labs.grading.errors import SubmissionFileError
@@ -30,19 +32,20 @@ PLACEHOLDER = re.compile(r"TODO\(author\):\s*(.+?)\s*(?:-->|\"\"\"|\"|$)")
 
 def lint(lab: Lab, declared: Declared) -> list[Violation]:
     """All violations that can be found by reading the lab's files. `declared` is what its checks.py declares."""
-    return [
+    found = [
         *_placeholders(lab),
-        *_metadata(lab),
+        *_seeds(lab),
         *_starter(lab),
         *_solution(lab),
         *_probe(lab),
-        *_checks(declared),
         *_imports(lab),
         *_hints(lab),
         *_variants(lab, declared),
-        *_lesson(lab),
         *lint_answers(lab),
     ]
+    if isinstance(lab, Capstone):
+        return [*found, *lint_capstone(lab, declared)]
+    return [*found, *_metadata(lab), *_small_fix(lab), *_checks(declared), *_lesson(lab)]
 
 
 def _placeholders(lab: Lab) -> Iterator[Violation]:
@@ -69,25 +72,28 @@ def _metadata(lab: Lab) -> Iterator[Violation]:
         yield Violation("metadata", f"lab.toml: lab {lab.id} is in the chapter {CHAPTERS[tens]}, not {lab.chapter}.")
     if lab.id.endswith("0"):
         yield Violation("metadata", f"lab.toml: ids end in 1 to 9; {lab.id} does not.")
-    if len(set(lab.seeds)) < FEWEST_SEEDS:
-        yield Violation(
-            "metadata", f"lab.toml: seeds has {len(set(lab.seeds))} different ones; it needs {FEWEST_SEEDS}."
-        )
     if not lab.anchor.urls:
         yield Violation(
             "metadata", "lab.toml: anchor.urls is empty; name the commit, issue or pull request the lab re-creates."
         )
-    for name in lab.editable:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
-            yield Violation("metadata", f"lab.toml: editable {name} must be inside the lab's folder.")
     known = {path.name[3:5] for path in lab.folder.parent.glob("lab[0-9][0-9]_*")}
     for number in lab.prerequisites:
         if number not in known:
             yield Violation("metadata", f"lab.toml: prerequisite {number} is not a lab.")
 
 
+def _seeds(lab: Lab) -> Iterator[Violation]:
+    if len(set(lab.seeds)) < FEWEST_SEEDS:
+        yield Violation(
+            "metadata", f"lab.toml: seeds has {len(set(lab.seeds))} different ones; it needs {FEWEST_SEEDS}."
+        )
+
+
 def _starter(lab: Lab) -> Iterator[Violation]:
+    for name in lab.editable:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            yield Violation("metadata", f"lab.toml: editable {name} must be inside the lab's folder.")
     for name in lab.editable:
         path = lab.folder / name
         if not path.is_file():
@@ -104,18 +110,19 @@ def _solution(lab: Lab) -> Iterator[Violation]:
     missing = [name for name in lab.editable if not (lab.solution / name).is_file()]
     for name in missing:
         yield Violation("solution", f"solutions/{lab.name}/{name} is missing: the whole file with the fix.")
-    why = lab.solution / "why.md"
+    why = lab.solution / ("post_mortem.md" if isinstance(lab, Capstone) else "why.md")
     if not why.is_file() or not why.read_text(encoding="utf-8").strip():
         yield Violation(
-            "solution", f"solutions/{lab.name}/why.md is missing or empty: explain the fix in one paragraph."
+            "solution", f"solutions/{lab.name}/{why.name} is missing or empty: explain the fix in one paragraph."
         )
-    if missing:
-        return
+    if not missing and changed_lines(lab, lab.solution) == 0:
+        yield Violation("solution", "the solution is the same as the starter: nothing is fixed.")
+
+
+def _small_fix(lab: Lab) -> Iterator[Violation]:
     changed = changed_lines(lab, lab.solution)
     if changed > LARGEST_FIX:
         yield Violation("solution", f"the solution changes {changed} lines of the starter; at most {LARGEST_FIX}.")
-    if changed == 0:
-        yield Violation("solution", "the solution is the same as the starter: nothing is fixed.")
 
 
 def _probe(lab: Lab) -> Iterator[Violation]:

@@ -12,12 +12,14 @@ from labs.authoring.bench import Bench
 from labs.authoring.grading_rules import Graded
 from labs.authoring.lesson_run import difference_from_lesson
 from labs.authoring.lint import lint
+from labs.authoring.lint_capstone import judge_partial_fixes, judge_starter_has_every_fault
 from labs.authoring.mutation.record import FILE as MUTANTS
 from labs.authoring.plan import Scope
 from labs.authoring.stub import stub
 from labs.authoring.variants import Variant, alternatives, base_files, wrong_fixes
 from labs.authoring.verified import renew, write_verified
 from labs.authoring.violation import Violation
+from labs.capstones.capstone import Capstone
 from labs.grading import diagnose, grade
 from labs.grading.catalog import Lab
 from labs.grading.declarations import KINDS, STRUCTURAL, Declared
@@ -119,11 +121,16 @@ class _Grading:
             graded = self._wrong(wrong)
             yield from grading_rules.judge_wrong(wrong, graded, self.declared)
             refused.append(graded)
-        stubbed = self._grade("the stub", self._stub(), trained=self._seeds[:1])
-        yield from grading_rules.judge_stub(stubbed)
-        yield from grading_rules.judge_checks_can_fail(self.declared, [starter, *refused, stubbed])
+        if isinstance(self.lab, Capstone):
+            yield from judge_starter_has_every_fault(self.lab, starter)
+            yield from judge_partial_fixes(self.lab, refused)
+        if any(name.endswith(".py") for name in self.lab.editable):
+            stubbed = self._grade("the stub", self._stub(), trained=self._seeds[:1])
+            yield from grading_rules.judge_stub(stubbed)
+            refused.append(stubbed)
+        yield from grading_rules.judge_checks_can_fail(self.declared, [starter, *refused])
         yield from self.violations_of_rules()
-        if self.full:
+        if self.full and not isinstance(self.lab, Capstone):
             yield from self._shown_run()
 
     def _shown_run(self) -> Iterator[Violation]:

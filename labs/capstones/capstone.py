@@ -1,12 +1,12 @@
 """The capstones, read from each `capstone.toml`, as labs that the ordinary grader, workspace and commands take.
 
-    labs/capstones/capstone_97_slug/
-      capstone.toml      what is graded, and which checks belong to which fault
-      *.py, *.yaml …     the project as it is handed out; `editable` lists these files
-      handout/           what the learner also receives: `brief.md`, logs, curves, films, the template of a post-mortem
-      probe.py checks.py hints.md wrong_fixes/     as in a lab
-    solutions/capstone_97_slug/
-      the corrected files, `post_mortem.md`: the reference post-mortem
+labs/capstones/capstone_97_slug/
+  capstone.toml      what is graded, and which checks belong to which fault
+  *.py, *.yaml …     the project as it is handed out; `editable` lists these files
+  handout/           what the learner also receives: `brief.md`, logs, curves, films, the template of a post-mortem
+  probe.py checks.py hints.md wrong_fixes/     as in a lab
+solutions/capstone_97_slug/
+  the corrected files, `post_mortem.md`: the reference post-mortem
 """
 
 from __future__ import annotations

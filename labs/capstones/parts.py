@@ -24,9 +24,18 @@ def states_of(capstone: Capstone, grade: Grade) -> list[State]:
 
 
 def promises_kept(capstone: Capstone, grade: Grade) -> State:
-    """The checks that belong to no fault: `gone` stands for "nothing is broken"."""
+    """The structural checks that belong to no fault: `gone` stands for "nothing is broken"."""
+    return _state([check for check in _of_no_fault(capstone, grade) if check.kind != "outcome"])
+
+
+def outcomes_of(capstone: Capstone, grade: Grade) -> list[CheckResult]:
+    """The outcome checks that belong to no fault: all faults together decide them."""
+    return [check for check in _of_no_fault(capstone, grade) if check.kind == "outcome"]
+
+
+def _of_no_fault(capstone: Capstone, grade: Grade) -> list[CheckResult]:
     of_a_fault = {name for fault in capstone.faults for name in fault.checks}
-    return _state([check for check in grade.checks if check.id not in of_a_fault and check.kind != "answer"])
+    return [check for check in grade.checks if check.id not in of_a_fault and check.kind != "answer"]
 
 
 def faults_document(capstone: Capstone, grade: Grade) -> list[dict[str, Any]]:

@@ -27,8 +27,8 @@ from labs.learner.diff import diff_from_starter, diff_of_answers
 from labs.learner.hints import HINTS, hints
 from labs.learner.lesson import lesson_place
 from labs.learner.pack import has_solutions, require_solutions
-from labs.learner.workspace import Workspace, resolve
-from labs.locale import message, translated
+from labs.learner.workspace import HANDOUT, Workspace, resolve
+from labs.locale import current_language, message, translated
 
 
 def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
@@ -51,6 +51,8 @@ def show_started(here: Workspace, lab: Lab, copied: bool) -> None:
         _labelled("edit", path_markup(here.attempt(lab) / name))
     if lab.questions:
         _labelled("answer", path_markup(here.attempt(lab) / ANSWERS))
+    for name in briefs(lab):
+        _labelled("read", path_markup(here.attempt(lab) / name))
     lesson = lesson_place(lab)
     if lesson is not None:
         _labelled("lesson", escape(clean(lesson)))
@@ -58,6 +60,12 @@ def show_started(here: Workspace, lab: Lab, copied: bool) -> None:
     next_command(f"lab run {lab.id}", "see the symptom")
     next_command(f"lab grade {lab.id}", "when you think it is fixed")
     out.print()
+
+
+def briefs(lab: Lab) -> list[str]:
+    """The name of the brief that is handed out, in the current language if it has one; for a lab without one, none."""
+    names = [f"brief.{current_language()}.md", "brief.md"]
+    return [name for name in names if (lab.folder / HANDOUT / name).is_file()][:1]
 
 
 def _labelled(label: str, markup: str) -> None:
@@ -165,8 +173,9 @@ def _solution(lab: Lab, scratch: Path) -> tuple[Path, str]:
 
         assert isinstance(lab, MysteryLab)
         return scratch, solution_of(lab, scratch)
-    why = lab.solution / "why.md"
-    return lab.solution, why.read_text(encoding="utf-8").strip() if why.is_file() else ""
+    names = ("why.md", f"post_mortem.{current_language()}.md", "post_mortem.md")
+    texts = [lab.solution / name for name in names if (lab.solution / name).is_file()]
+    return lab.solution, texts[0].read_text(encoding="utf-8").strip() if texts else ""
 
 
 def _by_paragraph(text: str) -> str:

@@ -13,6 +13,7 @@ from labs.cli.console import err, next_command, out
 from labs.cli.failures import RefusedError
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumber, LabNumbers
+from labs.cli.which_lab import shipped_capstones, shipped_lab
 from labs.grading.catalog import all_labs, find
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def verify(
     from labs.authoring.verify_many import run_tasks
     from labs.cli.show_verification import show_summary, show_verification
 
-    labs = [find(number) for number in numbers or ()] or list(all_labs())
+    labs = [shipped_lab(number) for number in numbers or ()] or [*all_labs(), *shipped_capstones()]
     with one_document(as_json) as emit, err.status("[quiet]reading the labs[/]", spinner_style="quiet") as status:
         results = []
         tasks = plan(labs, changed=changed)
@@ -103,7 +104,7 @@ def show(
     from labs.authoring.variants import alternatives, find_variant, wrong_fixes
     from labs.cli.show_verification import show_variants
 
-    lab = find(number)
+    lab = shipped_lab(number)
     try:
         if name is None:
             show_variants([*wrong_fixes(lab), *alternatives(lab)])
@@ -144,7 +145,7 @@ def store(
 
     try:
         text = whole.read_text(encoding="utf-8")
-        path = store_variant(find(number), name, text, file=file, refused_by=refused_by, why=why)
+        path = store_variant(shipped_lab(number), name, text, file=file, refused_by=refused_by, why=why)
     except EditError as error:
         raise RefusedError(str(error)) from None
     out.print(f"  [good]+[/] {escape(str(path))}", soft_wrap=True)

@@ -15,7 +15,7 @@ from labs.cli.failures import RefusedError
 from labs.cli.fan_out import Finished, fan_out
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumbers, WorkspaceOption
-from labs.cli.which_lab import lab_of
+from labs.cli.which_lab import is_capstone, lab_of
 from labs.grading.catalog import Lab, all_labs
 from labs.learner.atomic_file import write_atomically
 from labs.learner.workspace import Workspace, resolve
@@ -64,7 +64,11 @@ def grade(
         from labs import grading
         from labs.cli.show_grade import show_total
 
-        emit(grading.json_document(grades))
+        document = grading.json_document(grades)
+        for lab, part, done in zip(labs, document["labs"], grades, strict=True):
+            if is_capstone(lab):
+                part["faults"] = _faults_of(lab, done)
+        emit(document)
         if len(grades) > 1 and not as_json:
             show_total(grades)
         if junit is not None:
@@ -72,6 +76,14 @@ def grade(
         if gradescope is not None:
             write_atomically(gradescope, json.dumps(grading.gradescope(grades), indent=2).encode())
     raise typer.Exit(grading.exit_code(grades))
+
+
+def _faults_of(lab: Lab, done: Grade) -> list[dict[str, Any]]:
+    from labs.capstones.capstone import Capstone
+    from labs.capstones.parts import faults_document
+
+    assert isinstance(lab, Capstone)
+    return faults_document(lab, done)
 
 
 def _chosen(numbers: list[str] | None, every: bool, here: Workspace) -> list[Lab]:

@@ -14,8 +14,8 @@ def _of_file(given: str) -> str:
     if "/" not in given:
         return given
     parts = reversed(Path(given).absolute().parts)
-    folders = (re.fullmatch(r"lab(\d\d)_\w+|(mystery-\d[\w-]*)", part) for part in parts)
-    return next((found[1] or found[2] for found in folders if found), given)
+    folders = (re.fullmatch(r"lab(\d\d)_\w+|capstone_(\w\d)_\w+|(mystery-\d[\w-]*)", part) for part in parts)
+    return next((next(filter(None, found.groups())) for found in folders if found), given)
 
 
 def _of_files(given: list[str] | None) -> list[str] | None:

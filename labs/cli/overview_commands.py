@@ -14,7 +14,7 @@ from labs.cli.failures import RefusedError
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumber, PathOption, WorkspaceOption
 from labs.cli.show_list import list_document, show_list, show_path
-from labs.cli.which_lab import begun_mysteries, which_lab
+from labs.cli.which_lab import begun_mysteries, shipped_capstones, which_lab
 from labs.grading.catalog import all_labs
 from labs.grading.submission_text import clean
 from labs.learner import progress as learner_progress
@@ -30,11 +30,12 @@ def list_labs(workspace: WorkspaceOption = None, as_json: JsonOption = False, pa
     chosen = find_path(path) if path is not None else None
     if as_json:
         with one_document(True) as emit:
-            emit(list_document(chosen.of(all_labs()) if chosen else all_labs(), loaded, path))
+            listed, capstones = (chosen.of(all_labs()), ()) if chosen else (all_labs(), shipped_capstones())
+            emit(list_document(listed, loaded, path, capstones))
     elif chosen is not None and path is not None:
         show_path(path, chosen, all_labs(), loaded)
     else:
-        show_list(all_labs(), loaded)
+        show_list(all_labs(), loaded, shipped_capstones())
 
 
 def next_one(workspace: WorkspaceOption = None, as_json: JsonOption = False, path: PathOption = None) -> None:
@@ -75,9 +76,9 @@ def progress(
         export_progress(loaded, export)
     elif as_json:
         with one_document(True) as emit:
-            emit(progress_document(loaded, all_labs(), begun_mysteries(loaded, here)))
+            emit(progress_document(loaded, all_labs(), begun_mysteries(loaded, here), shipped_capstones()))
     else:
-        show_progress(all_labs(), loaded, begun_mysteries(loaded, here))
+        show_progress(all_labs(), loaded, (*shipped_capstones(), *begun_mysteries(loaded, here)))
 
 
 def open_lesson(number: LabNumber) -> None:

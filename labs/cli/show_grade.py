@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from labs.cli.console import OUTCOME_MARKS, mark, next_command, out, print_hanging, with_pack
+from labs.cli.which_lab import is_capstone
 from labs.grading.catalog import Lab
 from labs.learner.pack import has_solutions
 from labs.locale import message, translated
@@ -41,7 +42,10 @@ _LONGEST_REASON = 300
 
 @contextlib.contextmanager
 def stream(lab: Lab, quiet: bool) -> Iterator[Callable[[CheckResult], None] | None]:
-    """Yield the function to call with each check's result. On a terminal a spinner below shows that the grade runs."""
+    """Yield the function to call with each check's result. On a terminal a spinner below shows that the grade runs.
+
+    The checks of a capstone are not shown one by one: their titles would say where its faults are.
+    """
     if quiet:
         yield None
         return
@@ -49,7 +53,7 @@ def stream(lab: Lab, quiet: bool) -> Iterator[Callable[[CheckResult], None] | No
     print_hanging("  ", Text(f"{lab.id} · {translated(lab.title)}", style="strong"))
     out.print()
     with out.status(f"[quiet]{translated('grading …')}[/]", spinner="dots", spinner_style="quiet"):
-        yield show_check
+        yield show_answer if is_capstone(lab) else show_check
 
 
 def show_check(check: CheckResult) -> None:
@@ -61,6 +65,12 @@ def show_check(check: CheckResult) -> None:
     print_hanging(prefix, Text.assemble(translated(check.title), "  ", (translated(aside), "quiet")))
 
 
+def show_answer(check: CheckResult) -> None:
+    """Of the checks of a capstone, only the learner's answers."""
+    if check.kind == "answer":
+        show_check(check)
+
+
 def show_grade(grade: Grade, lab: Lab, folder: Path | None = None) -> None:
     """The verdict, and for a refusal the steps from the symptom to the next measurement.
 
@@ -69,6 +79,10 @@ def show_grade(grade: Grade, lab: Lab, folder: Path | None = None) -> None:
     from labs.grading.feedback import feedback_steps
 
     facts = " · ".join([*_count(grade), message("{seconds} s", seconds=f"{grade.seconds:.1f}")])
+    if _ran(grade) and is_capstone(lab):
+        from labs.cli.show_capstone import show_faults
+
+        show_faults(grade, lab, show_check)
     words = "fixed, but not answered yet" if _only_answers_failed(grade) else VERDICT_WORDS[grade.verdict]
     verdict = (translated(words), VERDICT_STYLES[grade.verdict])
     if _ran(grade):
@@ -76,7 +90,12 @@ def show_grade(grade: Grade, lab: Lab, folder: Path | None = None) -> None:
     head = Text.assemble("  ", mark(VERDICT_MARKS, grade.verdict), " ")
     print_hanging(head, Text.assemble(verdict, "  ", (facts, "quiet")))
     out.print()
-    _show_steps([*feedback_steps(grade, lab, diagnosis=has_solutions()), *_place(grade, lab, folder)])
+    steps = feedback_steps(grade, lab, diagnosis=has_solutions())
+    if is_capstone(lab):
+        from labs.cli.show_capstone import without_the_fault
+
+        steps = without_the_fault(steps, grade, lab)
+    _show_steps([*steps, *_place(grade, lab, folder)])
     if grade.verdict == "passed":
         if has_solutions():
             next_command(f"lab solution {lab.id}", "compare with the shipped solution")

@@ -25,19 +25,27 @@ NARROW = 60
 """Below this width those columns are left out."""
 
 
-def list_document(labs: Sequence[Lab], progress: Progress, path: str | None = None) -> dict[str, Any]:
-    """The JSON document of `lab list --json`; of the labs of a path, with the path's name."""
+def list_document(
+    labs: Sequence[Lab], progress: Progress, path: str | None = None, capstones: Sequence[Lab] = ()
+) -> dict[str, Any]:
+    """The JSON document of `lab list --json`; of the labs of a path, with the path's name and without capstones."""
     keys = ("id", "slug", "title", "chapter", "difficulty", "minutes", "loudness", "prerequisites", "rules")
     return {
         "schema": 1,
         **({"path": path} if path is not None else {}),
         "labs": [{**{key: getattr(lab, key) for key in keys}, "status": progress.status(lab.id)} for lab in labs],
+        **({"capstones": [_capstone(lab, progress) for lab in capstones]} if path is None else {}),
     }
 
 
-def show_list(labs: Sequence[Lab], progress: Progress) -> None:
-    """One line per lab, by chapter, and what to do next."""
-    status = learner_status(progress, labs)
+def _capstone(lab: Lab, progress: Progress) -> dict[str, Any]:
+    keys = ("id", "slug", "title", "difficulty", "minutes", "loudness")
+    return {**{key: getattr(lab, key) for key in keys}, "status": progress.status(lab.id)}
+
+
+def show_list(labs: Sequence[Lab], progress: Progress, capstones: Sequence[Lab] = ()) -> None:
+    """One line per lab, by chapter, then the capstones, and what to do next."""
+    status = learner_status(progress, labs, capstones)
     passed = sum(progress.status(lab.id) == "passed" for lab in labs)
     pack = current_pack()
     heading = f"{pack.name} {pack.version}" if pack is not None else "VLA Debugging Lab"
@@ -46,10 +54,13 @@ def show_list(labs: Sequence[Lab], progress: Progress) -> None:
     out.print(f"  [strong]{heading}[/]  [quiet]{counted}[/]")
     level = message("level {level}, {name}", level=status.level, name=translated(status.level_name))
     out.print(f"  [quiet]{level} · {status.xp} XP[/]")
-    title_width = max((cell_len(translated(lab.title)) for lab in labs), default=0)
+    title_width = max((cell_len(translated(lab.title)) for lab in (*labs, *capstones)), default=0)
     for chapter, members in groupby(labs, key=lambda lab: lab.chapter):
         out.print(f"\n  [quiet]{translated(chapter)}[/]")
         out.print(_table(list(members), progress, title_width))
+    if capstones:
+        out.print(f"\n  [quiet]{translated('capstones: two or three faults in one project, and no lesson')}[/]")
+        out.print(_table(capstones, progress, title_width))
     out.print(f"\n  [quiet]{_legend()}[/]")
     names = ", ".join(all_paths())
     if names:
@@ -94,11 +105,19 @@ def _table(labs: Sequence[Lab], progress: Progress, title_width: int) -> Table:
         if wide:
             cells += [
                 Text("★" * lab.difficulty + "☆" * (3 - lab.difficulty), style="quiet", no_wrap=True),
-                Text(translated(lab.loudness), style="quiet", no_wrap=True),
+                Text(_padded(translated(lab.loudness), _LOUDNESS), style="quiet", no_wrap=True),
                 Text(message("{minutes} min", minutes=f"{lab.minutes:>3}"), style="quiet", no_wrap=True),
             ]
         table.add_row(*cells)
     return table
+
+
+_LOUDNESS = ("silent", "loud")
+
+
+def _padded(text: str, words: Sequence[str]) -> str:
+    """The text in the width of the longest of some words, so that the columns of all tables line up."""
+    return text + " " * (max(cell_len(translated(word)) for word in words) - cell_len(text))
 
 
 def _legend() -> str:

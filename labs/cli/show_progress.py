@@ -17,7 +17,7 @@ BAR_WIDTH = 24
 
 
 def show_progress(labs: Sequence[Lab], progress: Progress, mysteries: Sequence[Lab] = ()) -> None:
-    """The level, one line per started lab and mystery, and the achievements."""
+    """The level, one line per started lab, capstone and mystery, and the achievements."""
     now = learner_status(progress, labs, mysteries)
     out.print()
     level = message("level {level}, {name}", level=now.level, name=translated(now.level_name))

@@ -10,6 +10,7 @@ from rich.text import Text
 from labs.cli.console import err, next_command, out, path_markup, print_hanging
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, WorkspaceOption
+from labs.cli.which_lab import shipped_capstones
 from labs.grading.catalog import Lab, all_labs
 from labs.learner.workspace import resolve
 from labs.locale import message, translated
@@ -35,7 +36,7 @@ def upgrade(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> N
     """Bring your workspace up to date with the installed labs. Your edits stay as they are."""
     from labs.learner.upgrade import Upgrade
 
-    here, labs = resolve(workspace), all_labs()
+    here, labs = resolve(workspace), (*all_labs(), *shipped_capstones())
     run = Upgrade(here, _graded)
     done: list[Upgraded] = []
     with one_document(as_json) as emit:

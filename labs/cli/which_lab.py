@@ -1,4 +1,4 @@
-"""The lab that an argument names: one of the catalog, or a mystery of the workspace."""
+"""The lab that an argument names: one of the catalog, a capstone, or a mystery of the workspace."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from labs.grading.catalog import Lab, find
+from labs.learner.pack import is_foreign
 from labs.learner.progress import Progress
 from labs.learner.workspace import Workspace, resolve
 
 
 def which_lab(number: str, workspace: Path | None) -> Lab:
     """The lab, for a command with the option --workspace. Raises UnknownLabError, WorkspaceError."""
-    return lab_of(number, resolve(workspace)) if number.startswith("mystery") else find(number)
+    return lab_of(number, resolve(workspace)) if number.startswith("mystery") else shipped_lab(number)
 
 
 def lab_of(number: str, here: Workspace) -> Lab:
@@ -23,7 +24,32 @@ def lab_of(number: str, here: Workspace) -> Lab:
 
         if is_mystery(number):
             return find_mystery(number, here)
+    return shipped_lab(number)
+
+
+def shipped_lab(number: str) -> Lab:
+    """The lab or capstone of that number. Raises UnknownLabError."""
+    if has_capstones():
+        from labs.capstones.capstone import find_capstone
+
+        capstone = find_capstone(number)
+        if capstone is not None:
+            return capstone
     return find(number)
+
+
+def shipped_capstones() -> Sequence[Lab]:
+    """Every capstone; none in a course pack, and none beside the labs of a pack."""
+    if not has_capstones():
+        return ()
+    from labs.capstones.capstone import all_capstones
+
+    return all_capstones()
+
+
+def is_capstone(lab: Lab) -> bool:
+    """Whether a lab is a capstone."""
+    return lab.name.startswith("capstone_")
 
 
 def begun_mysteries(progress: Progress, here: Workspace) -> Sequence[Lab]:
@@ -38,3 +64,8 @@ def begun_mysteries(progress: Progress, here: Workspace) -> Sequence[Lab]:
 def has_mysteries() -> bool:
     """Whether this installation has them; a course pack has not."""
     return find_spec("labs.mystery") is not None
+
+
+def has_capstones() -> bool:
+    """Whether the labs of this command are those of vla-debug-lab itself, which has them; a course pack has not."""
+    return not is_foreign() and find_spec("labs.capstones") is not None

@@ -38,9 +38,11 @@ def import_progress(workspace: Workspace, source: Path) -> int:
     return len(theirs.labs)
 
 
-def progress_document(progress: Progress, labs: Sequence[Lab], mysteries: Sequence[Lab] = ()) -> dict[str, Any]:
+def progress_document(
+    progress: Progress, labs: Sequence[Lab], mysteries: Sequence[Lab] = (), capstones: Sequence[Lab] = ()
+) -> dict[str, Any]:
     """The JSON document of `lab progress --json`."""
-    now = learner_status(progress, labs, mysteries)
+    now = learner_status(progress, labs, (*capstones, *mysteries))
     return {
         "schema": SCHEMA,
         "xp": now.xp,
@@ -49,6 +51,7 @@ def progress_document(progress: Progress, labs: Sequence[Lab], mysteries: Sequen
         "next_level_at": now.next_level_at,
         "achievements": [{"name": one.name, "how": one.how} for one in now.achievements],
         "labs": [_lab(lab, progress) for lab in labs if lab.id in progress.labs],
+        "capstones": [_lab(lab, progress) for lab in capstones if lab.id in progress.labs],
         "mysteries": [_lab(lab, progress) for lab in mysteries],
     }
 

@@ -44,9 +44,12 @@ class LearnerStatus:
     achievements: tuple[Achievement, ...]
 
 
-def learner_status(progress: Progress, labs: Sequence[Lab], mysteries: Sequence[Lab] = ()) -> LearnerStatus:
-    """XP, level and achievements for a progress in the given labs. Mysteries give XP and belong to no chapter."""
-    xp = sum(xp_for(lab, progress.labs[lab.id]) for lab in (*labs, *mysteries) if lab.id in progress.labs)
+def learner_status(progress: Progress, labs: Sequence[Lab], others: Sequence[Lab] = ()) -> LearnerStatus:
+    """XP, level and achievements for a progress in the given labs.
+
+    `others` are capstones and mysteries: they give XP and belong to no chapter.
+    """
+    xp = sum(xp_for(lab, progress.labs[lab.id]) for lab in (*labs, *others) if lab.id in progress.labs)
     level = sum(xp >= floor for floor, _ in LEVELS)
     return LearnerStatus(
         xp=xp,

@@ -28,6 +28,8 @@ from labs.learner.former_names import names_of
 from labs.learner.pack import current_pack, is_foreign
 
 STATE = ".lab"
+HANDOUT = "handout"
+"""The folder of a lab with what its learners receive beside the editable files."""
 DEFAULT = "workspace"
 PACK_OF = "pack"
 """The file in `.lab/` with the name of the pack, in the workspace of a pack."""
@@ -200,8 +202,15 @@ class Workspace:
 
 
 def originals(lab: Lab) -> dict[str, bytes]:
-    """What a learner receives: the editable files, and a blank `answers.toml` for a lab with questions."""
+    """What a learner receives: the editable files, what is in the lab's `handout/`, and a blank `answers.toml`.
+
+    The last only for a lab with questions. What is handed out is the learner's: it is not graded.
+    """
     files = {name: (lab.folder / name).read_bytes() for name in lab.editable}
+    handout = lab.folder / HANDOUT
+    files |= {
+        path.relative_to(handout).as_posix(): path.read_bytes() for path in sorted(handout.rglob("*")) if path.is_file()
+    }
     return files | {ANSWERS: blank(lab).encode()} if lab.questions else files
 
 

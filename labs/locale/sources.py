@@ -64,6 +64,8 @@ def all_texts() -> Iterator[Text]:
     yield from _of_the_paths()
     for lab in sorted(LABS.glob("lab[0-9][0-9]_*")):
         yield from _of_a_lab(lab)
+    for capstone in sorted((LABS / "capstones").glob("capstone_*/capstone.toml")):
+        yield from _of_a_lab(capstone.parent)
     for name in SHARED:
         yield from _of_python(LABS / f"{name}.py", _checked)
     yield from _of_the_mysteries()
@@ -115,8 +117,11 @@ def _of_the_paths() -> Iterator[Text]:
 
 
 def _of_a_lab(lab: Path) -> Iterator[Text]:
-    facts = tomllib.loads((lab / "lab.toml").read_text(encoding="utf-8"))
-    where = _place(lab / "lab.toml")
+    file = next(lab / name for name in ("lab.toml", "capstone.toml") if (lab / name).is_file())
+    facts = tomllib.loads(file.read_text(encoding="utf-8"))
+    where = _place(file)
+    for fault in facts.get("faults", ()):
+        yield fault["what"], False, where
     yield facts["title"], False, where
     yield facts["symptom"], False, where
     for question in facts.get("questions", ()):
@@ -132,7 +137,9 @@ def _of_a_lab(lab: Path) -> Iterator[Text]:
 
 
 def _of_the_solution(folder: Path) -> Iterator[Text]:
-    yield (folder / "why.md").read_text(encoding="utf-8").strip(), False, _place(folder / "why.md")
+    why = folder / "why.md"
+    if why.is_file():  # a capstone has a post-mortem in each language
+        yield why.read_text(encoding="utf-8").strip(), False, _place(why)
     if (folder / "answers.toml").is_file():
         for answer in tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8")).values():
             for sentence in answer.get("wrong", {}).values():
