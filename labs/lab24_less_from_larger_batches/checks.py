@@ -26,11 +26,14 @@ from labs.invariants import (
     random_batch,
     relative_error,
 )
+from labs.policy_comparison import with_louder_head
 from labs.vla.policy import Policy
 
 Weights = Mapping[str, Tensor]
 
 VISION_WIDTH, WIDTH, HEADS, CAMERAS, PATCHES = 64, 64, 4, 2, 16
+LOUDER = 30.0
+"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
 FAR_OFF = 10.0
 """What is added to actions so that the gradient's norm is well above the limit."""
 OTHER_WIDTH = 40
@@ -244,6 +247,10 @@ def test_what_is_shown_matters(submission: Submission, rng: Rng) -> None:
     expect(relative_error(chunk, wanted), "the relative error of the chunk").at_most(1e-2)
     expect(relative_error(seen["called"], wanted), "the relative error of `policy(**observation).action`").at_most(1e-2)
     expect(seen["graph"], "whether the predicted chunk has a graph").equals(False)
+    loud = submission.observe("prediction", batch=rig, weights=weights, seed=given["seed"], louder=LOUDER)
+    wanted = reference_chunk(rig, weights, given["seed"], LOUDER)
+    error = max(relative_error(loud[name], wanted) for name in ("chunk", "called"))
+    expect(error, "the relative error of the chunk with larger weights in the head").at_most(1e-2)
     other, unseen = views.clone(), views.clone()
     other[frame, 1 - camera] = rng.normal(3, 64, 64)
     unseen[frame, camera] = rng.normal(3, 64, 64, std=5.0)
@@ -472,9 +479,9 @@ def reference_policy(weights: Weights, seed: int) -> Reference:
     return policy
 
 
-def reference_chunk(batch: Mapping[str, Tensor], weights: Weights, seed: int) -> Tensor:
-    """The chunk (B, H, 3) that the policy must predict."""
-    policy = reference_policy(weights, seed).eval()
+def reference_chunk(batch: Mapping[str, Tensor], weights: Weights, seed: int, louder: float = 1.0) -> Tensor:
+    """The chunk (B, H, 3) that the policy must predict, with the weights of its head's last layer times `louder`."""
+    policy = with_louder_head(reference_policy(weights, seed), louder).eval()
     with torch.no_grad():
         return policy.decode(policy.feature(batch))
 

@@ -108,9 +108,16 @@ def action(learner: Any, batch: Batch, views: Tensor, shows: Tensor, weights: di
     return _policy(learner, weights, seed).eval().predict({**batch, "views": views, "shows": shows})
 
 
-def prediction(learner: Any, batch: Batch, weights: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """What `predict` returns for a training batch, whether it has a graph, and what calling the policy returns."""
+def prediction(
+    learner: Any, batch: Batch, weights: dict[str, Tensor], seed: int, louder: float = 1.0
+) -> dict[str, Any]:
+    """What `predict` returns for a training batch, whether it has a graph, and what calling the policy returns.
+
+    The weights of its head's last layer are multiplied by `louder`.
+    """
     policy = _policy(learner, weights, seed).eval()
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(louder)
     chunk = policy.predict(batch)
     called = policy(**{name: value for name, value in batch.items() if not name.startswith("action")})
     return {"chunk": chunk.detach(), "graph": chunk.requires_grad, "called": called.action.detach()}

@@ -21,6 +21,7 @@ from labs.invariants import (
     random_batch,
     random_padding,
 )
+from labs.policy_comparison import with_louder_head
 from labs.vla.policy import Policy
 
 Batch = dict[str, Tensor]
@@ -30,6 +31,8 @@ LOSS_BAR = 0.72
 RATE, EPSILON = 1e-3, 1e-2
 SIGHT = [(1, 1), (1, 0), (1, 1), (0, 1), (1, 0), (0, 0), (1, 1)]
 """For each step, which of the two processes have images. Process 0 lacks them in two steps, process 1 in three."""
+LOUDER = 30.0
+"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
 ONE_BLIND, NONE_BLIND = "if only process 0 has images", "if both processes have images"
 
 
@@ -104,9 +107,10 @@ def test_no_picture_is_no_picture(submission: Submission, rng: Rng) -> None:
         batch, seed = frames(rng, size, seeing=seeing), rng.seed()
         batch["action_is_pad"] = random_padding(rng, size)
         reference = Policy.from_base(seed=seed).eval()
+        loud = with_louder_head(Policy.from_base(seed=seed), LOUDER).eval()
         with torch.no_grad():
             feature = features(reference, batch)
-            chunk = reference.decode(feature)
+            chunk, loud_chunk = reference.decode(feature), loud.decode(features(loud, batch))
             losses = {
                 "with `action_is_pad`": reference.loss(feature, batch["action"], batch["action_is_pad"]),
                 "without `action_is_pad`": reference.loss(feature, batch["action"], batch["action_is_pad"] & False),
@@ -114,6 +118,10 @@ def test_no_picture_is_no_picture(submission: Submission, rng: Rng) -> None:
         where = f"for a batch of {size} with{'' if seeing else 'out'} images"
         given = submission.observe("action", batch=batch, seed=seed)
         expect(given, f"the predicted chunks {where}").close_to(chunk, rtol=1e-3, atol=1e-4)
+        given = submission.observe("action", batch=batch, seed=seed, louder=LOUDER)
+        expect(given, f"the chunks predicted with larger weights in the head {where}").close_to(
+            loud_chunk, rtol=1e-3, atol=1e-3
+        )
         given = submission.observe("losses", batch=batch, seed=seed)
         for padding, loss in losses.items():
             expect(given[padding], f"the loss {padding} {where}").close_to(loss, rtol=1e-3, atol=1e-5)

@@ -53,9 +53,14 @@ def trained_together(
     return _together(learner, streams, seed, _normalized(rate) if normalized else _sgd(rate))
 
 
-def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
-    """The chunk of a newly built policy in evaluation mode, (B, H, 3); by default every frame has an image."""
+def action(learner: Any, batch: dict[str, Tensor], seed: int, louder: float = 1.0) -> Tensor:
+    """The chunk of a newly built policy in evaluation mode, (B, H, 3); by default every frame has an image.
+
+    The weights of its head's last layer are multiplied by `louder`.
+    """
     policy = learner.policy.MixedPolicy.from_base(seed=seed).eval()
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(louder)
     has_image = batch.get("has_image", torch.ones(len(batch["state"]), dtype=torch.bool))
     return policy.predict({**batch, "has_image": has_image})
 

@@ -19,6 +19,7 @@ from labs.invariants import (
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
     expect_step_on_a_second_device,
+    listed,
     random_batch,
 )
 from labs.vla.policy import OBSERVATION_KEYS, Policy
@@ -125,6 +126,12 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     # In one norm: AdamW steps by the gradient's sign, and rounding alone decides it for an entry that is nearly zero.
     start = dict(Policy.from_base(seed=seed).named_parameters())
     moved = sum(float((value - start[name]).square().sum()) for name, value in policy.named_parameters())
+    still = {
+        name
+        for name, value in policy.named_parameters()
+        if torch.equal(seen["weights"][name], start[name]) and not torch.equal(value, start[name])
+    }
+    expect(listed(still), f"the weights that did not move in {len(steps)} steps").equals("nothing")
     apart = sum(float((seen["weights"][name] - value).square().sum()) for name, value in policy.named_parameters())
     expect(
         (apart / moved) ** 0.5,
