@@ -35,12 +35,12 @@ def show_faults(grade: Grade, lab: Lab, show_check: Callable[[CheckResult], None
             told = Text.assemble(told, "  ", (translated(fault.what), "quiet"))
         _show(state, told)
     promises = {
-        "gone": "what worked before still works",
-        "there": "something that worked before does not work any more",
-        "not judged": "what worked before cannot be judged yet",
+        "gone": translated("what worked before still works"),
+        "there": translated("something that worked before does not work any more"),
+        "not judged": translated("what worked before cannot be judged yet"),
     }
     state = promises_kept(lab, grade)
-    _show(state, Text(translated(promises[state])))
+    _show(state, Text(promises[state]))
     for check in outcomes_of(lab, grade):
         show_check(check)
 

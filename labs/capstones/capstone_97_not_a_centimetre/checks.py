@@ -99,7 +99,7 @@ def test_statistics_come_with_the_checkpoint(submission: Submission, rng: Rng) -
     for name in ("mean", "std"):
         key = f"action_statistics.{name}"
         expect_equal(found["loaded"][key], getattr(wanted, name), f"the {name} of the actions in the loaded policy")
-    expect(found["frames read"], "how many frames of training data `load` read").equals(0)
+    expect(found["frames_read"], "how many frames of training data `load` read").equals(0)
 
 
 @check(
@@ -140,7 +140,7 @@ def test_average_is_as_described(submission: Submission, rng: Rng) -> None:
                 expect_equal(mine, wanted, f"the average {said} after update {step + 1}")
         for mine, wanted in zip(found["weights"], way[-1], strict=True):
             expect_equal(mine, wanted, "the model's own weights after the updates")
-        expect(found["needs grad"], "whether an averaged weight requires a gradient").equals(False)
+        expect(found["needs_grad"], "whether an averaged weight requires a gradient").equals(False)
 
 
 @check(
@@ -167,8 +167,8 @@ def test_data_are_in_units(submission: Submission, rng: Rng) -> None:
     config["data"]["held_out"] = rng.integer(5, 20)
     found = submission.observe("data", config=config)
     for name, frames in (("training", training_frames(config)), ("held-out", held_out_frames(config))):
-        expect_equal(found[f"{name} actions"], torch.from_numpy(frames.action), f"the actions of the {name} frames")
-        expect(found[f"{name} padding"], f"the padding of the {name} frames").equals(
+        expect_equal(found[f"{name}_actions"], torch.from_numpy(frames.action), f"the actions of the {name} frames")
+        expect(found[f"{name}_padding"], f"the padding of the {name} frames").equals(
             torch.from_numpy(frames.action_is_pad)
         )
     wanted = statistics_of(config)

@@ -38,7 +38,7 @@ def short_run(learner: Any, config: dict[str, Any]) -> dict[str, Any]:
         "model": dict(checkpoint["model"]),
         "loaded": {name: value.clone() for name, value in policy.state_dict().items()},
         "training": policy.training,
-        "frames read": sum(drawn),
+        "frames_read": sum(drawn),
     }
 
 
@@ -85,7 +85,7 @@ def averaged(
     return {
         "averages": states,
         "weights": [parameter.detach().clone() for parameter in model],
-        "needs grad": any(value.requires_grad for value in average.state().values()),
+        "needs_grad": any(value.requires_grad for value in average.state().values()),
     }
 
 
@@ -148,8 +148,8 @@ def symptom(learner: Any) -> None:
 
 def _actions(frames: Frames, name: str) -> dict[str, Tensor]:
     return {
-        f"{name} actions": torch.from_numpy(frames.action),
-        f"{name} padding": torch.from_numpy(frames.action_is_pad),
+        f"{name}_actions": torch.from_numpy(frames.action),
+        f"{name}_padding": torch.from_numpy(frames.action_is_pad),
     }
 
 
