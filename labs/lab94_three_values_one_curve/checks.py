@@ -98,8 +98,8 @@ def test_run_is_that_of_its_configuration(submission: Submission, rng: Rng) -> N
         "policy.euler_steps": rng.integer(2, 7),
         "train.batch_size": rng.integer(2, 6),
         "train.learning_rate": rng.integer(2, 9) / 1000,
-        "train.steps": rng.integer(5, 7),
-        "train.log_every": 3,
+        "train.steps": rng.integer(6, 8),
+        "train.log_every": 2,
         "seed": rng.integer(0, 10_000),
     }
     some = {"train.steps": 2, "train.log_every": 1}
