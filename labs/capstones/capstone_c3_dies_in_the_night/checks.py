@@ -179,8 +179,9 @@ KEPT = {
 )
 def test_earlier_checkpoints_continue(submission: Submission, rng: Rng) -> None:
     config = small(rng, frames=16, batch_size=4, replayed=1, steps=4, validate_every=NEVER, save_every=2)
-    losses = submission.observe("continued", config=config, ended_after=2)
-    expect(torch.tensor(losses), "the losses after a checkpoint of the first epoch").close_to(
+    found = submission.observe("continued", config=config, ended_after=2)
+    expect(found["raised"], "the error of a run that continues an earlier checkpoint").equals(None)
+    expect(torch.tensor(found["losses"]), "the losses after a checkpoint of the first epoch").close_to(
         torch.tensor(reference_run(config).losses[2:]), rtol=1e-3
     )
 

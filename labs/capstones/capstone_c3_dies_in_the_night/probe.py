@@ -127,8 +127,8 @@ def run(learner: Any, config: dict[str, Any], ended_after: list[int] | None = No
     }
 
 
-def continued(learner: Any, config: dict[str, Any], ended_after: int) -> list[float]:
-    """The losses of a run that continues a checkpoint with the keys of an earlier release, by step."""
+def continued(learner: Any, config: dict[str, Any], ended_after: int) -> dict[str, Any]:
+    """A run that continues a checkpoint with the keys of an earlier release: its losses, or the error's type."""
     with _folder() as folder:
         with suppress(EndedError):
             learner.train.train(config, folder, _until(ended_after, {}))
@@ -136,8 +136,12 @@ def continued(learner: Any, config: dict[str, Any], ended_after: int) -> list[fl
             saved = torch.load(path, weights_only=True)
             saved["sampler"] = {name: saved["sampler"][name] for name in ("epoch", "position", "table")}
             torch.save({name: saved[name] for name in ("step", "random", "policy", "optimizer", "sampler")}, path)
-        done = learner.train.train(config, folder, None)
-    return [done.losses[step] for step in sorted(done.losses)]
+        losses: dict[int, float] = {}
+        try:
+            learner.train.train(config, folder, _until(None, losses))
+        except Exception as error:  # the check decides what it means
+            return {"losses": [], "raised": type(error).__name__}
+    return {"losses": [losses[step] for step in sorted(losses)], "raised": None}
 
 
 def settings(learner: Any) -> dict[str, Any]:
