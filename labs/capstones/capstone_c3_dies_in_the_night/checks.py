@@ -96,19 +96,17 @@ def test_hooks_are_as_before(submission: Submission, rng: Rng) -> None:
     instrument="python train.py FOLDER, ended and started again",
 )
 def test_interrupted_run_ends_as_an_uninterrupted_one(submission: Submission, rng: Rng) -> None:
-    every = rng.integer(2, 4)
-    sizes = {"frames": rng.integer(10, 13), "batch_size": 4, "replayed": rng.integer(1, 3)}
-    config = small(rng, **sizes, steps=15, validate_every=5, save_every=every)
+    # Whatever is drawn: steps 2 and 3 are in the first epoch, and after step 10 a later epoch has begun and is not over.
+    sizes = {"frames": rng.integer(14, 16), "batch_size": 4, "replayed": rng.integer(1, 3)}
+    config = small(rng, **sizes, steps=15, validate_every=5, save_every=2)
     whole = submission.observe("run", config=config)
     for words, ended in (
-        ("in the first epoch", [every]),
-        ("in a later epoch", [rng.integer(9, 12)]),
-        ("three times", [every + 1, 8, rng.integer(11, 14)]),
+        ("in the first epoch", [rng.integer(2, 4)]),
+        ("in a later epoch", [rng.integer(10, 12)]),
+        ("three times", [3, rng.integer(6, 10), 12]),
     ):
         found = submission.observe("run", config=config, ended_after=ended)
-        expect(found["resumed_at"], f"the step that a job that was ended {words} resumed at").equals(
-            ended[-1] // every * every
-        )
+        expect(found["resumed_at"], f"the step that a job that was ended {words} resumed at").equals(ended[-1] // 2 * 2)
         expect(found["steps"], f"the steps of a job that was ended {words}").equals(whole["steps"])
         expect(torch.tensor(found["losses"]), f"the losses of a job that was ended {words},").close_to(
             torch.tensor(whole["losses"]), rtol=1e-3
@@ -202,7 +200,9 @@ def test_settings_are_as_before(submission: Submission) -> None:
 def left_by_validation(submission: Submission, rng: Rng) -> dict[str, Any]:
     """What two validations of three batches leave."""
     held_out = [random_batch(rng, 2) for _ in range(3)]
-    return submission.observe("left_by_validation", batches=held_out, watched=SETTINGS["watched"], seed=rng.seed() % 1000)
+    return submission.observe(
+        "left_by_validation", batches=held_out, watched=SETTINGS["watched"], seed=rng.seed() % 1000
+    )
 
 
 def small(rng: Rng, **own: Any) -> dict[str, Any]:

@@ -59,7 +59,9 @@ def outputs_of(layers: dict[str, nn.Linear]) -> Iterator[dict[str, list[Tensor]]
     outputs: dict[str, list[Tensor]] = defaultdict(list)
 
     def keep(name: str) -> RemovableHandle:
-        return layers[name].register_forward_hook(lambda _module, _inputs, output: outputs[name].append(output.detach()))
+        return layers[name].register_forward_hook(
+            lambda _module, _inputs, output: outputs[name].append(output.detach())
+        )
 
     for name in layers:
         handle = keep(name)

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python labs/capstones/capstone_c3_dies_in_the_night/make_evidence.py
 
-Run it in the repository's root, after a change of the project. It writes `train.log` and `memory.svg`, and `config.diff`
-from the settings of the release before, which are below. It needs a few seconds.
+Run it in the repository's root, after a change of the project. It writes `train.log` and `memory.svg`, and
+`config.diff` from the settings of the release before, which are below. It needs a few seconds.
 """
 
 from __future__ import annotations

@@ -280,7 +280,8 @@ def _hooks(policy: nn.Module) -> dict[str, int]:
     """The number of hooks of each module that has some; those of all modules under the name `every module`."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     found = {
-        name or "the policy": sum(len(getattr(module, kind)) for kind in kinds) for name, module in policy.named_modules()
+        name or "the policy": sum(len(getattr(module, kind)) for kind in kinds)
+        for name, module in policy.named_modules()
     }
     found["every module"] = sum(len(getattr(hooks_of_all, f"_global{kind}")) for kind in kinds)
     return {name: count for name, count in found.items() if count}
