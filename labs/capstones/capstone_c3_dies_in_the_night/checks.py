@@ -44,7 +44,7 @@ NEVER = 1_000_000
     kind="behaviour",
     title="The same is alive after every step",
     property="In a run without validations, the same autograd nodes, tensors and bytes of tensors must be alive after each step from the third on, in the first epoch and in later ones.",
-    instrument="debugkit.watch(policy, optimizer)",
+    instrument="gc.get_objects() and grad_fn.next_functions, between two steps",
 )
 def test_the_same_is_alive_after_every_step(submission: Submission, rng: Rng) -> None:
     for words, frames, steps in (("within an epoch", 60, 12), ("over several epochs", 8, 10)):

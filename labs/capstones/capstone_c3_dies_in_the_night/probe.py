@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import yaml
@@ -151,13 +152,14 @@ def settings(learner: Any) -> dict[str, Any]:
 
 def subject(learner: Any) -> dict[str, Any]:
     """debugkit's arguments: a policy, and a short run of the job in place of its training loop."""
-    config = settings(learner) | {"steps": 6, "batch_size": 4, "frames": 40, "held_out": 8, "validate_every": 3}
+    config = settings(learner) | {"steps": 12, "batch_size": 4, "frames": 60, "held_out": 8, "validate_every": 6}
+    policy = learner.model.build_policy(0, 0.1)
 
     def loop() -> None:
-        with _folder() as folder:
+        with _folder() as folder, patch.object(learner.train, "build_policy", lambda *_: policy):
             learner.train.train(config, folder)
 
-    return {"model": learner.model.build_policy(0, 0.1), "loop": loop}
+    return {"model": policy, "loop": loop}
 
 
 def symptom(learner: Any) -> None:
