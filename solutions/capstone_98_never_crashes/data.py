@@ -90,7 +90,9 @@ class Mixture:
 
     def _turns(self) -> list[tuple[str, int]]:
         """The order of an epoch: each station's batches, evenly spread over it."""
-        places = [((number + 0.5) / count, name, number) for name, count in self.counts.items() for number in range(count)]
+        places = [
+            ((number + 0.5) / count, name, number) for name, count in self.counts.items() for number in range(count)
+        ]
         return [(name, number) for _, name, number in sorted(places)]
 
 

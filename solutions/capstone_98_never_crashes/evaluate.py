@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from data import Station, stations_of
+from model import StationPolicy
 from torch import Tensor
 
-from data import Station, stations_of
 from labs.vla.dataset import Batch
 from labs.vla.rollout import Predict, Rollout, rollout
-from model import StationPolicy
 
 
 def success_rates(policy: StationPolicy, config: Mapping[str, Any]) -> dict[str, float]:

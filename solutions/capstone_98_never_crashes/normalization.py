@@ -19,8 +19,8 @@ from labs.vla.dataset import Frames
 class StationStatistics(nn.Module):
     """Mean and standard deviation of each action dimension at one station, saved with the policy.
 
-    `normalize` is `(action - mean) / std`, and `unnormalize` is its inverse, both on (..., A). A dimension that does not
-    move in the station's frames has no scale of its own: its `std` is 1, so a reading that is a little off stays a
+    `normalize` is `(action - mean) / std`, and `unnormalize` is its inverse, both on (..., A). A dimension that does
+    not move in the station's frames has no scale of its own: its `std` is 1, so a reading that is a little off stays a
     little off.
     """
 

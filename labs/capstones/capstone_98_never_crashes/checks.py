@@ -1,7 +1,7 @@
 """What must hold for a run over several stations. Runs in the grader's process, without the learner's files.
 
-The references are written here from the project's docstrings, on top of the healthy policy. Each fault is judged on inputs
-on which the other faults have no effect.
+The references are written here from the project's docstrings, on top of the healthy policy. Each fault is judged on
+inputs on which the other faults have no effect.
 """
 
 from __future__ import annotations
@@ -50,18 +50,27 @@ SETTINGS = {
     kind="behaviour",
     title="A run leaves out no more steps than it may",
     property="If more than `max_left_out` steps of a run have a loss that is not finite, the run must end with NonFiniteError at the first step beyond this number, wherever in the run these steps are.",
-    instrument="python -c 'import math, train as t; f = t.LeftOut(2); print([f.add(step, \"south\") for step in range(3)])'",
+    instrument="python -c 'import train; from torch.optim.optimizer import register_optimizer_step_pre_hook as hook; made = []; hook(lambda *_: made.append(1)); train.run(train.read_config()); print(len(made))'",
 )
 def test_run_ends_beyond_its_limit(submission: Submission, rng: Rng) -> None:
     limit = rng.integer(1, 4)
     spread = [step % 2 == 1 for step in range(2 * limit + 6)]
     pairs = [step % 3 != 0 for step in range(3 * limit + 3)]
     block = [False, False, *[True] * (limit + 2), False]
-    for words, bad, may in (("every second step", spread, limit), ("two steps of three", pairs, limit), ("steps in a row", block, limit), ("a single step", [False, True, False], 0)):
+    for words, bad, may in (
+        ("every second step", spread, limit),
+        ("two steps of three", pairs, limit),
+        ("steps in a row", block, limit),
+        ("a single step", [False, True, False], 0),
+    ):
         seen, _ = fitted(submission, rng, bad, may)
         wanted = sum(1 for step in range(places(bad)[may]) if not bad[step])
-        expect(seen["raised"], f"how a run ends that may leave out {may}, where {words} must be left out,").equals("NonFiniteError")
-        expect(len(seen["rates"]), f"the number of updates before the end, where {words} must be left out,").equals(wanted)
+        expect(seen["raised"], f"how a run ends that may leave out {may}, where {words} must be left out,").equals(
+            "NonFiniteError"
+        )
+        expect(len(seen["rates"]), f"the number of updates before the end, where {words} must be left out,").equals(
+            wanted
+        )
 
 
 @check(
@@ -88,7 +97,7 @@ def test_normalised_actions_are_those_of_the_reference(submission: Submission, r
     kind="behaviour",
     title="The learning rate reaches its end with the run",
     property="Whatever the stations' numbers of frames, the rate must follow warm-up and cosine over all updates of the run: the last update has the last rate of the schedule.",
-    instrument="python -c 'import torch, train as t; torch.optim.AdamW.register_step_pre_hook; print(t.learning_rate(299, 300, t.read_config()[\"train\"]))'",
+    instrument="python -c 'import train; from torch.optim.optimizer import register_optimizer_step_pre_hook as hook; hook(lambda o, *_: print(o.param_groups[0][\"lr\"])); train.run(train.read_config())'",
 )
 def test_rate_falls_over_the_whole_run(submission: Submission, rng: Rng) -> None:
     size = rng.integer(2, 4)
@@ -107,7 +116,7 @@ def test_rate_falls_over_the_whole_run(submission: Submission, rng: Rng) -> None
     kind="invariant",
     title="A damaged batch changes nothing",
     property="A run with no more than `max_left_out` such steps must train to its end, with the losses, rates and weights of a run without these batches.",
-    instrument="python -c 'import train; help(train.fit)'",
+    instrument="debugkit.check(policy, batch, optimizer=optimizer, loss_fn=loss)",
 )
 def test_damaged_batches_are_left_out(submission: Submission, rng: Rng) -> None:
     for bad in ([False, True, True, False, False, True, False], [True, *[False] * 4], [False] * 5):
@@ -133,12 +142,18 @@ def test_every_batch_is_trained_on(submission: Submission, rng: Rng) -> None:
     config["stations"]["second"]["wrist_locked_at"] = rng.integer(1, 9) / 10
     streamed = submission.observe("streamed", config=config)
     epochs = config["train"]["epochs"]
-    expect([name for name, _ in streamed].count("first"), "the number of the smaller station's batches").equals(2 * epochs)
-    expect([name for name, _ in streamed].count("second"), "the number of the larger station's batches").equals(4 * epochs)
+    expect([name for name, _ in streamed].count("first"), "the number of the smaller station's batches").equals(
+        2 * epochs
+    )
+    expect([name for name, _ in streamed].count("second"), "the number of the larger station's batches").equals(
+        4 * epochs
+    )
     alone = {**config, "stations": {"second": config["stations"]["second"]}}
     same = [batch["action"] for _, batch in submission.observe("streamed", config=alone)]
     own = [batch["action"] for name, batch in streamed if name == "second"]
-    expect_numbers(torch.cat(own), torch.cat(same), "the larger station's actions, compared with those without the other station,")
+    expect_numbers(
+        torch.cat(own), torch.cat(same), "the larger station's actions, compared with those without the other station,"
+    )
     for name, station in config["stations"].items():
         wanted = recorded(station)
         rows = [batch for other, batch in streamed if other == name]
@@ -146,9 +161,13 @@ def test_every_batch_is_trained_on(submission: Submission, rng: Rng) -> None:
             part = rows[epoch * len(rows) // epochs : (epoch + 1) * len(rows) // epochs]
             states = torch.cat([batch["state"] for batch in part])
             distance = (states[:, None] - wanted["state"][None]).abs().sum(dim=-1)
-            expect(distance.min(dim=1).values.max(), f"the distance of the {name} station's states from its frames").at_most(BOUND)
+            expect(
+                distance.min(dim=1).values.max(), f"the distance of the {name} station's states from its frames"
+            ).at_most(BOUND)
             index = distance.argmin(dim=1)
-            expect(len(set(index.tolist())), f"the number of different frames in an epoch of the {name} station").equals(len(states))
+            expect(
+                len(set(index.tolist())), f"the number of different frames in an epoch of the {name} station"
+            ).equals(len(states))
             for key in ("action", "pixel_values"):
                 found = torch.cat([batch[key] for batch in part])
                 expect_numbers(found, wanted[key][index], f"the {name} station's {key}")
@@ -218,7 +237,14 @@ def fitted(submission: Submission, rng: Rng, bad: Sequence[bool], limit: int) ->
         if is_bad:
             batch["state"][rng.integer(0, 2), 0] = rng.choice((math.nan, math.inf))
     stations = [("north", "south")[step % 2] for step in range(len(bad))]
-    asked = {"batches": stream, "stations": stations, "action": action, "updates": len(bad), "given": given, "seed": seed}
+    asked = {
+        "batches": stream,
+        "stations": stations,
+        "action": action,
+        "updates": len(bad),
+        "given": given,
+        "seed": seed,
+    }
     return submission.observe("fitted", **asked), (stream, action, given, seed)
 
 

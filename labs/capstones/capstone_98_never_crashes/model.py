@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from normalization import StationStatistics
 from torch import Tensor, nn
 
 from labs.vla.dataset import Batch, Frames
 from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
-from normalization import StationStatistics
 
 ACTION_DIM = 4
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 import yaml
+from data import Mixture, stations_of
+from model import StationPolicy, build_policy
 from torch import nn
 
-from data import Mixture, stations_of
 from labs.vla.dataset import Batch
 from labs.vla.randomness import private_randomness
-from model import StationPolicy, build_policy
 
 CONFIG = Path(__file__).with_name("config.yaml")
 MAX_GRADIENT_NORM = 1.0
