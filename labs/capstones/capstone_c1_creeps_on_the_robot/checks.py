@@ -52,7 +52,9 @@ def test_predicted_actions_are_in_metres(submission: Submission, rng: Rng) -> No
         wanted = seen["head"] * std + mean
         for name, how in (("action", "policy.predict(batch)"), ("called", "policy(**batch).action")):
             expect(seen[name], f"the chunk of `{how}`").has_shape(*wanted.shape)
-            expect(gain(seen[name], seen["head"], std), f"the gain of the movements of `{how}`").close_to(1.0, rtol=1e-3)
+            expect(gain(seen[name], seen["head"], std), f"the gain of the movements of `{how}`").close_to(
+                1.0, rtol=1e-3
+            )
             expect_equal(seen[name], wanted, f"the chunk of `{how}`")
 
 
@@ -138,7 +140,13 @@ def test_targets_are_as_before(submission: Submission, rng: Rng) -> None:
     instrument="git diff HEAD -- train.py data.py",
 )
 def test_training_is_as_before(submission: Submission, rng: Rng) -> None:
-    changed = {"seed": rng.integer(0, 1000), "data_seed": rng.integer(0, 1000), "frames": 64, "batch_size": 8, "steps": 3}
+    changed = {
+        "seed": rng.integer(0, 1000),
+        "data_seed": rng.integer(0, 1000),
+        "frames": 64,
+        "batch_size": 8,
+        "steps": 3,
+    }
     frames = demonstrations(64, seed=changed["data_seed"])
     policy = reference(changed["seed"], frames)
     wanted = fit(policy, frames, steps=3, seed=changed["seed"], batch_size=8, learning_rate=SETTINGS["learning_rate"])
