@@ -1,0 +1,279 @@
+"""Requirements for loading a checkpoint. Runs in the grader's process; judges data, and never sees the code.
+
+Checkpoints are made here: the base, the base with other numbers, and bases that do not fit. The reference is the stock
+policy, which loads strictly. A policy's own names do not matter: its tensors are found by the ends of their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labs.checkpoints import (
+    EMBEDDINGS,
+    WORD_HEAD,
+    another_checkpoint,
+    base,
+    held_by,
+    other_shapes,
+    tail,
+    too_few,
+    too_many,
+)
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.instructed_policy import Reference, padded_instructions, random_film
+from labs.invariants import (
+    TOLERANCE,
+    expect_equal,
+    expect_image_and_instruction_to_matter,
+    expect_success_rate,
+    listed,
+)
+from labs.policy_comparison import expect_gradients_of
+from labs.vla.policy import Policy
+
+EPISODES = 50
+SUCCESS_BAR = 0.8
+ACCEPTED, REFUSED = "it is loaded", "an error that names it"
+UNNAMED = "an error that does not name it"
+
+
+@check(
+    kind="behaviour",
+    title="The policy holds every tensor of the checkpoint",
+    property="After loading, each tensor of the file must be in the policy, bit for bit; also when another file is loaded later.",
+    instrument="debugkit.check(policy, batch, declare=Declare(checkpoint=BASE_CHECKPOINT), select=['DK114'])",
+)
+def test_policy_holds_the_file(submission: Submission, rng: Rng) -> None:
+    other, seed = another_checkpoint(rng), rng.seed()
+    files = {"the base": base(), "a checkpoint with other numbers": other}
+    seen = {said: submission.observe("loaded", saved=saved, seed=seed) for said, saved in files.items()}
+    for said, saved in files.items():
+        expect(seen[said]["error"], f"the error from loading {said}")
+        expect(listed(saved.keys() - held_by(saved, seen[said]["holds"])), f"what the policy lacks of {said}")
+    for said, saved in files.items():
+        expect(brief(seen[said]["error"]), f"the error from loading {said}, which fits,").equals("none")
+        lacking = saved.keys() - held_by(saved, seen[said]["holds"])
+        expect(listed(lacking), f"what is in {said} but not in the policy").equals("nothing")
+    again = submission.observe("loaded_again", saved=other, seed=seed)
+    expect(listed(other.keys() - held_by(other, again)), "what is not in the policy after a second load").equals(
+        "nothing"
+    )
+
+
+@check(
+    kind="behaviour",
+    title="Before training, FiLM changes nothing",
+    property="Loaded from the same file, an untrained policy must predict the chunk of the policy without FiLM.",
+    instrument="python -c 'from policy import *; print(build_policy(0).vision.scale.weight.abs().max())'",
+)
+def test_starts_as_the_base(submission: Submission, rng: Rng) -> None:
+    for size, said in ((3, "the base"), (1, "a checkpoint with other numbers"), (rng.integer(4, 7), "a third one")):
+        saved = base() if said == "the base" else another_checkpoint(rng)
+        batch, seed = padded_instructions(rng, size), rng.seed()
+        stock = Reference.holding(saved, seed).eval().predict(batch)
+        found = submission.observe("action", batch=batch, seed=seed, saved=saved)
+        expect_equal(found, stock, f"the chunk of a policy from {said}, compared with one without FiLM,")
+
+
+@check(
+    kind="behaviour",
+    title="A checkpoint that does not fit raises",
+    property="A tensor that is missing, one without a place, and one of another shape must each raise an error that names it.",
+    instrument="debugkit.check(policy, batch, declare=Declare(checkpoint=…, fresh=NEW), select=['DK114'])",
+)
+def test_other_checkpoints_raise(submission: Submission, rng: Rng) -> None:
+    found = {}
+    for kind, (said, files) in DOES_NOT_FIT.items():
+        for name, saved in files(rng):
+            seen = submission.observe("loaded", saved=saved, seed=rng.seed())
+            found[said.format(name=name)] = outcome = refusal(seen["error"], name)
+            expect(outcome, f"{kind} {name}")
+    base_seen = submission.observe("loaded", saved=base(), seed=rng.seed())
+    expect(brief(base_seen["error"]), "the error from loading the base, which fits,").equals("none")
+    for said, outcome in found.items():
+        expect(outcome, f"what happens {said}:").equals(REFUSED)
+
+
+@check(
+    kind="behaviour",
+    title="A shared tensor is in the file once",
+    property="Word embeddings and word head are one tensor. The file may have it under either name, or under both, and it must still be one after loading.",
+    instrument="python -c 'from policy import *; p = build_policy(0); print(p.word_head.weight is p.language_model.embed_tokens.weight)'",
+)
+def test_shared_tensor_is_saved_once(submission: Submission, rng: Rng) -> None:
+    saved = another_checkpoint(rng)
+    value = saved[EMBEDDINGS]
+    added = rng.normal(*value.shape)
+    rest = {name: tensor for name, tensor in saved.items() if name != EMBEDDINGS}
+    files = {
+        "as the word embeddings": saved,
+        "as the word head": {**rest, WORD_HEAD: value},
+        "under both names": {**saved, WORD_HEAD: value.clone()},
+    }
+    for said, file in files.items():
+        error = submission.observe("loaded", saved=file, seed=0)["error"]
+        expect(brief(error), f"the error where the shared tensor is in the file {said}").equals("none")
+        seen = submission.observe("shared", saved=file, added=added, seed=0)
+        for name in ("embeddings", "word_head"):
+            change = f"the {name.replace('_', ' ')} where the file has them {said}, after a change of the embeddings,"
+            expect(seen[name], change).close_to(value + added)
+
+
+@check(
+    kind="invariant",
+    title="The instruction scales and shifts the features",
+    property="With any weights of FiLM, the loss, all gradients, the chunk and the scores of the words must be those of the formula in the docstring.",
+    instrument="debugkit.gradient_table(policy, batch)",
+)
+def test_film_is_the_formula(submission: Submission, rng: Rng) -> None:
+    for size in (rng.integer(3, 7), 1):
+        batch, film, seed = padded_instructions(rng, size), random_film(rng), rng.seed()
+        saved = another_checkpoint(rng)
+        seen = submission.observe("one_pass", batch=batch, film=film, seed=seed, saved=saved)
+        reference = Reference.holding(saved, seed, film)
+        loss = reference.train()(**batch).loss
+        assert loss is not None
+        loss.backward()
+        frames = f"of {size} frame{'s' * (size > 1)}"
+        expect(seen["loss"], f"the loss {frames}").close_to(loss.detach(), rtol=TOLERANCE)
+        expect_gradients(reference, seen["gradients"], frames)
+        with torch.no_grad():
+            expect_equal(seen["action"], reference.eval().predict(batch), f"the chunk {frames}")
+            expect_equal(seen["answer"], reference.answer(batch), f"the scores of the words {frames}")
+
+
+@check(
+    kind="invariant",
+    title="What is new comes from the seed",
+    property="The action head must be drawn from the seed, FiLM must begin at zero, and the caller's random state must not change.",
+    instrument="python -c 'from policy import *; print(build_policy(0).head.mlp[0].weight[0, :3], build_policy(1).head.mlp[0].weight[0, :3])'",
+)
+def test_new_parts_come_from_the_seed(submission: Submission, rng: Rng) -> None:
+    seed = rng.integer(0, 1000)
+    seen = submission.observe("built", seed=seed)
+    stock = {
+        name: value for name, value in Policy.from_base(seed=seed).state_dict().items() if name.startswith(NEW_IN_BASE)
+    }
+    lacking = stock.keys() - held_by(stock, seen["first"])
+    expect(listed(lacking), "what of a new head and its statistics differs from the seed's").equals("nothing")
+    film = {name: value for name, value in seen["first"].items() if re.match(r"vision\.(scale|shift)\.", name)}
+    expect(sorted(film), "FiLM's tensors").equals(sorted(f"vision.{name}" for name in random_film(rng)))
+    expect(listed(name for name, value in film.items() if value.any()), "what of FiLM is not zero").equals("nothing")
+    differs = {name for name, value in seen["first"].items() if not torch.equal(value, seen["second"][name])}
+    expect(listed(differs), "what differs between two policies of one seed").equals("nothing")
+    expect(seen["kept_random_state"], "whether the caller's random state is the same as before").is_true()
+
+
+@check(
+    kind="invariant",
+    title="The image and the instruction still matter",
+    property="Another image and another instruction must each change the predicted chunk.",
+    instrument="debugkit.check(policy, batch, select=['DK306'])",
+)
+def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
+    expect_image_and_instruction_to_matter(submission, rng, batch=padded_instructions(rng, 4))
+
+
+@check(
+    kind="outcome",
+    title="With FiLM the robot reaches the block",
+    property=f"After a short fine-tuning, at least {SUCCESS_BAR:.0%} of {EPISODES} episodes on new tables must end with a grasp of the named block.",
+    instrument="lab run 49",
+)
+def test_robot_grasps(submission: Submission, seed: int) -> None:
+    result = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
+    expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
+
+
+Files = Callable[[Rng], Iterator[tuple[str, dict[str, Tensor]]]]
+DOES_NOT_FIT: dict[str, tuple[str, Files]] = {
+    "missing": ("to a file without `{name}`", too_few),
+    "without a place": ("to a file with `{name}`, which the policy does not have", too_many),
+    "shape": ("to a file in which `{name}` has another shape", other_shapes),
+}
+NEW_IN_BASE = ("head.", "action_statistics.")
+
+
+def refusal(error: str | None, name: str) -> str:
+    """What became of a file with a wrong tensor of this name."""
+    if error is None:
+        return ACCEPTED
+    return REFUSED if tail(name) in error else UNNAMED
+
+
+def brief(error: str | None) -> str:
+    """The beginning of an error, in one line."""
+    line = " ".join((error or "none").split())
+    return line if len(line) < 120 else f"{line[:120]}…"
+
+
+def expect_gradients(reference: Reference, found: Mapping[str, Tensor], frames: str) -> None:
+    """The gradients of a submission by the reference's names must be the reference's."""
+    wanted = reference.gradients()
+    ends = {name: f".{name.partition('.')[2]}" for name in wanted}
+    own = {
+        name: value
+        for name, end in ends.items()
+        for place, value in found.items()
+        if place.startswith(name.partition(".")[0]) and place.endswith(end)
+    }
+    expect_gradients_of(reference, own, frames)
+    for name in wanted.keys() - dict(reference.named_parameters()).keys():
+        expect(name in own, f"whether {name} has a gradient").is_true()
+        expect_equal(own[name], wanted[name], f"the gradient of {name} in a batch {frames}")
+
+
+@wrong_fix(
+    "strict_false",
+    says="`strict=False` compares shapes alone. A tensor without a place, and a place without a tensor, are accepted in silence; whoever does not read the two lists that it returns learns nothing.",
+)
+def recognise_not_strict(evidence: Mapping[str, Any]) -> bool:
+    return outcomes(evidence) == {"missing": {ACCEPTED}, "without a place": {ACCEPTED}, "shape": {REFUSED}}
+
+
+@wrong_fix(
+    "unexpected_only",
+    says="What the file has too much is refused now. What it lacks is not: that tensor of the policy keeps its random numbers, as the tower did.",
+)
+def recognise_unexpected_only(evidence: Mapping[str, Any]) -> bool:
+    seen = {"missing": {ACCEPTED}, "without a place": {REFUSED}, "shape": {REFUSED}}
+    return outcomes(evidence) == seen and lacks_of_the_base(evidence) == "nothing"
+
+
+@wrong_fix(
+    "renamed_and_caught",
+    says="The names match, so this file is loaded. The error is still caught: the next file that does not fit is accepted in silence, as this one was.",
+)
+def recognise_caught(evidence: Mapping[str, Any]) -> bool:
+    accepts_all = all(found == {ACCEPTED} for found in outcomes(evidence).values())
+    return accepts_all and lacks_of_the_base(evidence) == "nothing"
+
+
+@wrong_fix(
+    "strict_alone",
+    says="Now every file is refused, the correct one too: the action head and FiLM are new, and no file has them. Say which tensors may be missing, and raise for the others.",
+)
+def recognise_strict(evidence: Mapping[str, Any]) -> bool:
+    error = evidence[f"{HOLDS}/the error from loading the base"]
+    return error is not None and re.search(r"\bhead\.mlp", error) is not None
+
+
+HOLDS, RAISES = "test_policy_holds_the_file", "test_other_checkpoints_raise"
+
+
+def outcomes(evidence: Mapping[str, Any]) -> dict[str, set[str]]:
+    """What became of the files of each kind that do not fit."""
+    return {
+        kind: {str(value) for name, value in evidence.items() if name.startswith(f"{RAISES}/{kind} ")}
+        for kind in DOES_NOT_FIT
+    }
+
+
+def lacks_of_the_base(evidence: Mapping[str, Any]) -> str:
+    """Which tensors of the base the policy does not hold, or `nothing`."""
+    return str(evidence[f"{HOLDS}/what the policy lacks of the base"])
