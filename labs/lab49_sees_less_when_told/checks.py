@@ -38,8 +38,8 @@ from labs.vla.policy import Policy
 
 EPISODES = 50
 SUCCESS_BAR = 0.8
-ACCEPTED, REFUSED = "it is loaded", "an error that names it"
-UNNAMED = "an error that does not name it"
+ACCEPTED, REFUSED = "no error", "an error that names the tensor"
+UNNAMED = "an error that does not name the tensor"
 
 
 @check(
@@ -52,13 +52,12 @@ def test_policy_holds_the_file(submission: Submission, rng: Rng) -> None:
     other, seed = another_checkpoint(rng), rng.seed()
     files = {"the base": base(), "a checkpoint with other numbers": other}
     seen = {said: submission.observe("loaded", saved=saved, seed=seed) for said, saved in files.items()}
-    for said, saved in files.items():
-        expect(seen[said]["error"], f"the error from loading {said}")
-        expect(listed(saved.keys() - held_by(saved, seen[said]["holds"])), f"what the policy lacks of {said}")
-    for said, saved in files.items():
+    lacking = {said: listed(saved.keys() - held_by(saved, seen[said]["holds"])) for said, saved in files.items()}
+    for said, names in lacking.items():
+        expect(names, f"what is in {said} but not in the policy")
+    for said, names in lacking.items():
         expect(brief(seen[said]["error"]), f"the error from loading {said}, which fits,").equals("none")
-        lacking = saved.keys() - held_by(saved, seen[said]["holds"])
-        expect(listed(lacking), f"what is in {said} but not in the policy").equals("nothing")
+        expect(names, f"what is in {said} but not in the policy").equals("nothing")
     again = submission.observe("loaded_again", saved=other, seed=seed)
     expect(listed(other.keys() - held_by(other, again)), "what is not in the policy after a second load").equals(
         "nothing"
@@ -72,7 +71,7 @@ def test_policy_holds_the_file(submission: Submission, rng: Rng) -> None:
     instrument="python -c 'from policy import *; print(build_policy(0).vision.scale.weight.abs().max())'",
 )
 def test_starts_as_the_base(submission: Submission, rng: Rng) -> None:
-    for size, said in ((3, "the base"), (1, "a checkpoint with other numbers"), (rng.integer(4, 7), "a third one")):
+    for size, said in ((3, "the base"), (1, "a checkpoint with other numbers"), (rng.integer(4, 7), "the base")):
         saved = base() if said == "the base" else another_checkpoint(rng)
         batch, seed = padded_instructions(rng, size), rng.seed()
         stock = Reference.holding(saved, seed).eval().predict(batch)
@@ -87,16 +86,16 @@ def test_starts_as_the_base(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch, declare=Declare(checkpoint=…, fresh=NEW), select=['DK114'])",
 )
 def test_other_checkpoints_raise(submission: Submission, rng: Rng) -> None:
-    found = {}
-    for kind, (said, files) in DOES_NOT_FIT.items():
+    results = []
+    for kind, files in DOES_NOT_FIT.items():
         for name, saved in files(rng):
             seen = submission.observe("loaded", saved=saved, seed=rng.seed())
-            found[said.format(name=name)] = outcome = refusal(seen["error"], name)
-            expect(outcome, f"{kind} {name}")
+            results.append((result_of(kind, name), refusal(seen["error"], name)))
+            expect(results[-1][1], results[-1][0])
     base_seen = submission.observe("loaded", saved=base(), seed=rng.seed())
     expect(brief(base_seen["error"]), "the error from loading the base, which fits,").equals("none")
-    for said, outcome in found.items():
-        expect(outcome, f"what happens {said}:").equals(REFUSED)
+    for said, outcome in results:
+        expect(outcome, said).equals(REFUSED)
 
 
 @check(
@@ -111,17 +110,18 @@ def test_shared_tensor_is_saved_once(submission: Submission, rng: Rng) -> None:
     added = rng.normal(*value.shape)
     rest = {name: tensor for name, tensor in saved.items() if name != EMBEDDINGS}
     files = {
-        "as the word embeddings": saved,
-        "as the word head": {**rest, WORD_HEAD: value},
-        "under both names": {**saved, WORD_HEAD: value.clone()},
+        "`embed_tokens.weight`": saved,
+        "`word_head.weight`": {**rest, WORD_HEAD: value},
+        "`embed_tokens.weight`, `word_head.weight`": {**saved, WORD_HEAD: value.clone()},
     }
     for said, file in files.items():
         error = submission.observe("loaded", saved=file, seed=0)["error"]
-        expect(brief(error), f"the error where the shared tensor is in the file {said}").equals("none")
+        expect(brief(error), f"the error from loading a file that has the shared tensor as {said}").equals("none")
         seen = submission.observe("shared", saved=file, added=added, seed=0)
-        for name in ("embeddings", "word_head"):
-            change = f"the {name.replace('_', ' ')} where the file has them {said}, after a change of the embeddings,"
-            expect(seen[name], change).close_to(value + added)
+        expect(seen["embeddings"], f"the word embeddings, saved as {said} and then changed,").close_to(value + added)
+        expect(seen["word_head"], f"the word head, saved as {said}, after the embeddings have changed,").close_to(
+            value + added
+        )
 
 
 @check(
@@ -139,12 +139,11 @@ def test_film_is_the_formula(submission: Submission, rng: Rng) -> None:
         loss = reference.train()(**batch).loss
         assert loss is not None
         loss.backward()
-        frames = f"of {size} frame{'s' * (size > 1)}"
-        expect(seen["loss"], f"the loss {frames}").close_to(loss.detach(), rtol=TOLERANCE)
-        expect_gradients(reference, seen["gradients"], frames)
+        expect(seen["loss"], f"the loss of a batch of {size}").close_to(loss.detach(), rtol=TOLERANCE)
+        expect_gradients(reference, seen["gradients"], f"of {size}")
         with torch.no_grad():
-            expect_equal(seen["action"], reference.eval().predict(batch), f"the chunk {frames}")
-            expect_equal(seen["answer"], reference.answer(batch), f"the scores of the words {frames}")
+            expect_equal(seen["action"], reference.eval().predict(batch), f"the chunk of a batch of {size}")
+            expect_equal(seen["answer"], reference.answer(batch), f"the scores of the words for a batch of {size}")
 
 
 @check(
@@ -191,12 +190,17 @@ def test_robot_grasps(submission: Submission, seed: int) -> None:
 
 
 Files = Callable[[Rng], Iterator[tuple[str, dict[str, Tensor]]]]
-DOES_NOT_FIT: dict[str, tuple[str, Files]] = {
-    "missing": ("to a file without `{name}`", too_few),
-    "without a place": ("to a file with `{name}`, which the policy does not have", too_many),
-    "shape": ("to a file in which `{name}` has another shape", other_shapes),
-}
+DOES_NOT_FIT: dict[str, Files] = {"missing": too_few, "without a place": too_many, "shape": other_shapes}
 NEW_IN_BASE = ("head.", "action_statistics.")
+
+
+def result_of(kind: str, name: str) -> str:
+    """What is measured by loading a file of one kind that does not fit."""
+    if kind == "missing":
+        return f"the result of loading a file without `{name}`"
+    if kind == "without a place":
+        return f"the result of loading a file with `{name}`, which has no place in the policy,"
+    return f"the result of loading a file in which `{name}` has another shape"
 
 
 def refusal(error: str | None, name: str) -> str:
@@ -212,7 +216,7 @@ def brief(error: str | None) -> str:
     return line if len(line) < 120 else f"{line[:120]}…"
 
 
-def expect_gradients(reference: Reference, found: Mapping[str, Tensor], frames: str) -> None:
+def expect_gradients(reference: Reference, found: Mapping[str, Tensor], of: str) -> None:
     """The gradients of a submission by the reference's names must be the reference's."""
     wanted = reference.gradients()
     ends = {name: f".{name.partition('.')[2]}" for name in wanted}
@@ -222,10 +226,10 @@ def expect_gradients(reference: Reference, found: Mapping[str, Tensor], frames: 
         for place, value in found.items()
         if place.startswith(name.partition(".")[0]) and place.endswith(end)
     }
-    expect_gradients_of(reference, own, frames)
+    expect_gradients_of(reference, own, of)
     for name in wanted.keys() - dict(reference.named_parameters()).keys():
         expect(name in own, f"whether {name} has a gradient").is_true()
-        expect_equal(own[name], wanted[name], f"the gradient of {name} in a batch {frames}")
+        expect_equal(own[name], wanted[name], f"the gradient of {name} in a batch {of}")
 
 
 @wrong_fix(
@@ -259,7 +263,7 @@ def recognise_caught(evidence: Mapping[str, Any]) -> bool:
     says="Now every file is refused, the correct one too: the action head and FiLM are new, and no file has them. Say which tensors may be missing, and raise for the others.",
 )
 def recognise_strict(evidence: Mapping[str, Any]) -> bool:
-    error = evidence[f"{HOLDS}/the error from loading the base"]
+    error = evidence[f"{HOLDS}/loaded"]["error"]
     return error is not None and re.search(r"\bhead\.mlp", error) is not None
 
 
@@ -268,12 +272,13 @@ HOLDS, RAISES = "test_policy_holds_the_file", "test_other_checkpoints_raise"
 
 def outcomes(evidence: Mapping[str, Any]) -> dict[str, set[str]]:
     """What became of the files of each kind that do not fit."""
+    begins = {kind: f"{RAISES}/{result_of(kind, '').partition('`')[0]}`" for kind in DOES_NOT_FIT}
     return {
-        kind: {str(value) for name, value in evidence.items() if name.startswith(f"{RAISES}/{kind} ")}
-        for kind in DOES_NOT_FIT
+        kind: {str(value) for name, value in evidence.items() if name.startswith(begin)}
+        for kind, begin in begins.items()
     }
 
 
 def lacks_of_the_base(evidence: Mapping[str, Any]) -> str:
     """Which tensors of the base the policy does not hold, or `nothing`."""
-    return str(evidence[f"{HOLDS}/what the policy lacks of the base"])
+    return str(evidence[f"{HOLDS}/what is in the base but not in the policy"])
