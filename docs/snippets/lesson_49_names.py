@@ -17,7 +17,10 @@ from policy import build_policy
 
 saved, own = load_file(BASE_CHECKPOINT), build_policy(seed=0).state_dict()
 print(f"{len(saved)} tensors in the file, {len(saved.keys() & own.keys())} of them under a name of the policy's")
-for title, names in (("only in the file", saved.keys() - own.keys()), ("only in the policy", own.keys() - saved.keys())):
+for title, names in (
+    ("only in the file", saved.keys() - own.keys()),
+    ("only in the policy", own.keys() - saved.keys()),
+):
     print(f"\n{title}: {len(names)}")
     for part, count in sorted(Counter(".".join(name.split(".")[:2]) for name in names).items()):
         print(f"  {count:2d}  {part}.…")

@@ -207,7 +207,8 @@ def refusal(error: str | None, name: str) -> str:
     """What became of a file with a wrong tensor of this name."""
     if error is None:
         return ACCEPTED
-    return REFUSED if tail(name) in error else UNNAMED
+    names = (EMBEDDINGS, WORD_HEAD) if name == EMBEDDINGS else (name,)
+    return REFUSED if any(tail(one) in error for one in names) else UNNAMED
 
 
 def brief(error: str | None) -> str:
