@@ -37,17 +37,18 @@ def held_by(saved: Mapping[str, Tensor], holds: Mapping[str, Tensor]) -> set[str
 
 
 def too_few(rng: Rng) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Checkpoints without one tensor, and its name: one of each part, and the one that two modules share."""
-    for name in (*_one_of_each_part(rng), EMBEDDINGS):
+    """Checkpoints without one tensor, and its name: one of each part, the tower's first, and the shared one."""
+    for name in (*_one_of_each_part(rng), "vision.embeddings.patch_embedding.weight", EMBEDDINGS):
         yield name, {own: value for own, value in base().items() if own != name}
 
 
 def too_many(rng: Rng) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Checkpoints with one tensor for which there is no place, and its name."""
     for name in (
+        "adapter.weight",
         "vision.head.probe",
         "language_model.layers.2.mlp.up_proj.weight",
-        "tactile.weight",
+        "tactile.vision.weight",
         "projector.4.bias",
     ):
         yield name, {**base(), name: rng.normal(rng.integer(2, 9))}

@@ -33,7 +33,8 @@ class Reference(Policy):
         features = self.vision(pixel_values=pixel_values).last_hidden_state
         if self.film is not None:
             words = self.embed_instruction(input_ids)
-            mean = torch.stack([row[real == 1].mean(dim=0) for row, real in zip(words, attention_mask, strict=True)])
+            rows = zip(words, attention_mask, strict=True)
+            mean = torch.stack([row[: int(real.sum())].sum(dim=0) / max(1, int(real.sum())) for row, real in rows])
             scale, shift = (mean @ self.film[f"{name}.weight"].T + self.film[f"{name}.bias"] for name in _FILM)
             features = features + scale[:, None] * features + shift[:, None]
         return self.join_prefix(self.projector(features), input_ids, attention_mask, state)
@@ -60,7 +61,15 @@ def random_film(rng: Rng) -> dict[str, Tensor]:
 def padded_instructions(rng: Rng, size: int) -> dict[str, Tensor]:
     """A random batch in which instructions have two or more words, and some end with padding."""
     batch = random_batch(rng, size)
-    words = rng.integers(2, WORDS + 1, size)
+    return _of_lengths(batch, rng.integers(2, WORDS + 1, size))
+
+
+def shortest_instructions(rng: Rng) -> dict[str, Tensor]:
+    """A random batch in which an instruction has no word, one has one, and one has two."""
+    return _of_lengths(random_batch(rng, 3), torch.arange(3))
+
+
+def _of_lengths(batch: dict[str, Tensor], words: Tensor) -> dict[str, Tensor]:
     return {**batch, "attention_mask": (torch.arange(WORDS)[None] < words[:, None]).long()}
 
 

@@ -58,6 +58,8 @@ def one_pass(
 ) -> dict[str, Any]:
     """With these weights of FiLM: the loss, the gradients by name, the chunk, and the scores of the words.
 
+    `answer_gradient` is that of the scores' mean square for the word embeddings.
+
     `film` has `scale.weight`, `scale.bias`, `shift.weight` and `shift.bias`.
     """
     policy = _from(learner, saved, seed)
@@ -68,11 +70,14 @@ def one_pass(
     loss.backward()
     gradients = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
     policy.eval()
+    answer, words = policy.answer(batch), policy.language_model.embed_tokens.weight
+    trains = answer.requires_grad
     return {
         "loss": loss.detach(),
         "gradients": gradients,
         "action": policy.predict(batch),
-        "answer": policy.answer(batch).detach(),
+        "answer": answer.detach(),
+        "answer_gradient": torch.autograd.grad(answer.square().mean(), words)[0] if trains else torch.zeros_like(words),
     }
 
 

@@ -69,7 +69,7 @@ class InstructedPolicy(Policy):
 
 
 def mean_word(words: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean of an instruction's embeddings (B, L, D), without its padding: (B, D)."""
+    """The mean of an instruction's embeddings (B, L, D), without its padding: (B, D). No words: zeros."""
     real = attention_mask[..., None].to(words.dtype)  # (B, L, 1)
     return (words * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
 
