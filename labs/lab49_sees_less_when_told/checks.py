@@ -239,7 +239,7 @@ def expect_gradients(reference: Reference, found: Mapping[str, Tensor], of: str)
 
 @wrong_fix(
     "strict_false",
-    says="`strict=False` compares shapes alone. A tensor without a place, and a place without a tensor, are accepted in silence; whoever does not read the two lists that it returns learns nothing.",
+    says="`strict=False` compares shapes alone. A tensor without a place, and a place without a tensor, are accepted in silence; what was not loaded is in the two lists that it returns, which nothing reads.",
 )
 def recognise_not_strict(evidence: Mapping[str, Any]) -> bool:
     seen = outcomes(evidence)
