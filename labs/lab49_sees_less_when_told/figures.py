@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save, smooth
+from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save, smooth
 from labs.grading.catalog import find
 from labs.vla.dataset import demonstrations
 from labs.vla.film import episode_gif
@@ -23,10 +23,10 @@ def figures(out: Path) -> None:
     torch.set_num_threads(1)
     figure, axes = new_figure("The same data, the same checkpoint", "step", "loss")
     built = {name: module.build_policy(SEED) for name, module in broken_and_fixed(find("49")).items()}
-    for name, policy in {"without FiLM": Policy.from_base(seed=SEED), **built}.items():
+    for name, policy in {**built, "without FiLM": Policy.from_base(seed=SEED)}.items():
         frames = demonstrations(STEPS * BATCH_SIZE, SEED)
         losses = smooth(fit(policy, frames, steps=STEPS, seed=SEED, batch_size=BATCH_SIZE))
-        style = {"color": COLOURS[name]} if name in COLOURS else {"color": REFERENCE, "linestyle": "--"}
+        style = {"color": COLOURS[name], "linewidth": 4} if name in COLOURS else {"color": "black", "linestyle": "--"}
         axes.plot(losses, label=name, **style)
     axes.set_ylim(bottom=0)
     axes.legend()
