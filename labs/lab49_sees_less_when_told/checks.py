@@ -40,6 +40,8 @@ EPISODES = 50
 SUCCESS_BAR = 0.9
 ACCEPTED, REFUSED = "no error", "an error that names the tensor"
 UNNAMED = "an error that does not name the tensor"
+NARROW = 32
+"""Another width of the vision tower than the language model's."""
 
 
 @check(
@@ -148,6 +150,8 @@ def test_film_is_the_formula(submission: Submission, rng: Rng) -> None:
         words = reference.language_model.embed_tokens.weight
         (wanted,) = torch.autograd.grad(reference.answer(batch).square().mean(), words)
         expect_equal(seen["answer_gradient"], wanted, f"the gradient of the scores of the words for a batch of {size}")
+    chunk = submission.observe("of_another_width", batch=batch, vision_width=NARROW)
+    expect(chunk, f"the chunk of a policy with a vision tower of width {NARROW}").has_shape(*batch["action"].shape)
 
 
 @check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from debugkit import Declare
 from labs.vla.dataset import Batch, batches, demonstrations
-from labs.vla.policy import BASE_CHECKPOINT, Policy
+from labs.vla.policy import BASE_CHECKPOINT, Policy, PolicyConfig
 from labs.vla.rollout import rollout
 from labs.vla.training import fit
 
@@ -79,6 +80,12 @@ def one_pass(
         "answer": answer.detach(),
         "answer_gradient": torch.autograd.grad(answer.square().mean(), words)[0] if trains else torch.zeros_like(words),
     }
+
+
+def of_another_width(learner: Any, batch: Batch, vision_width: int) -> Tensor:
+    """The chunk (B, H, 3) of a policy without a checkpoint, whose vision tower has another width."""
+    config = replace(PolicyConfig.tiny(), vision_width=vision_width)
+    return learner.policy.InstructedPolicy(config).eval().predict(batch)
 
 
 def shared(learner: Any, saved: dict[str, Tensor], added: Tensor, seed: int) -> dict[str, Tensor]:
