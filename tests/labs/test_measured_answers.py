@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from unittest.mock import patch
 
@@ -239,6 +240,30 @@ def kept_images(starter: ModuleType) -> float:
         return alive["images"]
 
 
+def first_other_output(starter: ModuleType) -> str:
+    """The first module whose output is not the one of the policy without FiLM, found by the end of its name."""
+    batch, seen = one_batch(16, 16, 8), []
+    for policy in (Policy.from_base(seed=0), starter.build_policy(0)):
+        seen.append({})
+        for name, module in policy.named_modules():
+            if not list(module.children()):
+                module.register_forward_hook(partial(_keep, seen[-1], name))
+        policy.eval().predict(batch)
+    without, shipped = seen
+    names = {name: name.replace("vision.tower.", "vision.") for name in shipped}
+    new = [name for name, plain in names.items() if plain not in without]
+    assert new == ["vision.scale", "vision.shift"]
+    others = {name: out - without[names[name]] for name, out in shipped.items() if name not in new}
+    first = next(name for name, difference in others.items() if difference.any())
+    assert others[first].norm() > 0.1 * without[names[first]].norm()
+    return first
+
+
+def _keep(seen: dict[str, Tensor], name: str, _module: nn.Module, _inputs: object, output: object) -> None:
+    if isinstance(output, Tensor):
+        seen[name] = output
+
+
 def _largest(sizes: dict[str, Tensor], margin: float) -> str:
     """The name of the largest, which no other comes near: rounding on another processor must not change it."""
     (size, name), (next_size, _) = sorted(((float(one), name) for name, one in sizes.items()), reverse=True)[:2]
@@ -259,6 +284,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("33", "moved"): moved_by_padding,
     ("35", "counted"): counted,
     ("47", "tenth_step"): tenth_movement,
+    ("49", "first_difference"): first_other_output,
     ("24", "not_finite"): not_finite,
     ("53", "weight_ratio"): weight_ratio,
     ("54", "second_rate"): second_rate,
