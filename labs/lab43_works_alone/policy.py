@@ -10,7 +10,7 @@ policy sees their observations as a batch. After n steps the queue is empty, and
 Notable choices
 - A robot's actions come from its own plan, whatever the other robots see and however many there are.
 - One call of the policy plans for all robots: that is what makes a batch cheaper than a loop.
-- One queue for all robots. An episode that ends early keeps its place: `SyncVectorEnv` starts a new episode there, which
+- One queue for all robots. An episode that ends early keeps its place: `SyncVectorEnv` begins another one there, which
   is not counted, until the last one of the round has ended.
 - What a robot is asked for is made safe before it is queued. A movement that is too long keeps its direction.
 """
@@ -41,7 +41,8 @@ class QueuedPolicy(nn.Module):
     """Turns a policy's plans (B, H, A) into one action for each of B robots per call, (B, A).
 
     The first `action_steps` actions of a plan are executed, in their order. `policy` is asked for plans only when they
-    are used up, and gets the observations of that step. `reset` begins new episodes, of any number of robots.
+    are used up, and gets the observations of that step; its plans are not modified. `reset` begins new episodes, of any
+    number of robots.
     """
 
     def __init__(self, policy: Policy, action_steps: int = ACTION_STEPS) -> None:
