@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,7 +93,7 @@ def evaluate(robots: QueuedPolicy, episodes: int = 50, num_envs: int = 1, first_
     return Rollout(**{name: np.concatenate([one[name] for one in rounds]) for name in rounds[0]})
 
 
-def _run(robots: QueuedPolicy, seeds: Sequence[int]) -> dict[str, NDArray]:
+def _run(robots: QueuedPolicy, seeds: Sequence[int]) -> dict[str, NDArray[Any]]:
     envs = SyncVectorEnv([Tabletop] * len(seeds))
     observations, infos = envs.reset(seed=list(seeds))
     robots.reset()
