@@ -99,7 +99,7 @@ def _run(robots: QueuedPolicy, seeds: Sequence[int]) -> dict[str, NDArray[Any]]:
     robots.reset()
     running = np.ones(len(seeds), bool)
     steps = np.zeros(len(seeds), np.int64)
-    seen = {name: infos[name].copy() for name in MEASURED}
+    seen = {name: infos[name] for name in MEASURED}
     while running.any():
         actions = robots.select_action(observation_batch(**observations))  # (B, A)
         observations, _, terminated, truncated, infos = envs.step(actions.numpy())
