@@ -121,6 +121,16 @@ def tenth_movement(starter: ModuleType) -> float:
     return movements[-1]
 
 
+def millimetres_of_another_plan(starter: ModuleType) -> float:
+    class Labelled(nn.Module):
+        def predict(self, batch: Batch) -> Tensor:
+            origin = 10 * torch.arange(len(batch["state"]))[:, None] + torch.arange(4)
+            return (origin / 1000)[..., None].expand(-1, -1, 3)
+
+    robots = starter.QueuedPolicy(Labelled(), action_steps=4)
+    return [1000 * float(robots.select_action({"state": torch.zeros(5, 3)})[2, 0]) for _ in range(2)][-1]
+
+
 def moved_by_padding(starter: ModuleType) -> float:
     policy, frames = starter.build_policy(0).eval(), demonstrations(1, seed=17)
 
@@ -283,6 +293,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("26", "mean_time"): mean_time,
     ("33", "moved"): moved_by_padding,
     ("35", "counted"): counted,
+    ("43", "millimetres"): millimetres_of_another_plan,
     ("47", "tenth_step"): tenth_movement,
     ("49", "first_difference"): first_other_output,
     ("24", "not_finite"): not_finite,
