@@ -31,8 +31,8 @@ NOTHING = "nothing"
 HEAD = "head.mlp.2.weight"
 LOUD = 30.0
 """Makes the gradients longer than the norm to which they are clipped."""
-LONG, LONG_KILLS = 60, [13, 31, 46]
-MOVEMENT_BAR, GRIPPER_BAR = 1.0, 1.0
+LONG, LONG_KILLS = 40, [13, 31]
+MOVEMENT_BAR, GRIPPER_BAR = 0.06, 0.9
 
 
 @check(
@@ -213,14 +213,14 @@ def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="outcome",
-    title="A run on a machine that is taken away three times",
-    property=f"A run of {LONG} steps that is killed three times must end with exactly the weights of the run in one go, and have learnt: the mean error of its movements is at most {MOVEMENT_BAR}.",
+    title="A run on a machine that is taken away twice",
+    property=f"A run of {LONG} steps that is killed twice must end with exactly the weights of the run in one go, and have learnt: on other demonstrations the mean error of a movement is at most {MOVEMENT_BAR} m and that of the gripper at most {GRIPPER_BAR}.",
     instrument="lab run 72",
 )
 def test_preempted_run_learns_the_same(submission: Submission, seed: int) -> None:
     straight = submission.observe("preempted", seed=seed, kills=[], steps=LONG)
     killed = submission.observe("preempted", seed=seed, kills=LONG_KILLS, steps=LONG)
-    said = f"killed after steps {listed_numbers(LONG_KILLS)} of {LONG}"
+    said = f"killed after steps {' and '.join(map(str, LONG_KILLS))} of {LONG}"
     expect(killed["ends"], f"how the processes end ({said})").equals([*["killed"] * len(LONG_KILLS), "done"])
     after = different(killed["after"], straight["after"])
     expect(listed(after), f"which tensor of the policy differs at the end ({said})").equals(NOTHING)
@@ -252,11 +252,6 @@ def padded(rng: Rng, size: int) -> dict[str, Tensor]:
 
 def mode(training: bool) -> str:
     return "training" if training else "evaluation"
-
-
-def listed_numbers(numbers: Sequence[int]) -> str:
-    *others, last = map(str, numbers)
-    return f"{', '.join(others)} and {last}"
 
 
 def under_one_lamp(batch: Mapping[str, Tensor], frames: Any) -> tuple[int, float]:

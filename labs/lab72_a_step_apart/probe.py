@@ -77,9 +77,7 @@ def remembered(
     return {"losses": losses, "names": sorted(_different(first.state_dict(), second.state_dict()))}
 
 
-def losses(
-    learner: Any, batches: list[dict[str, Tensor]], seed: int, training: bool
-) -> dict[str, Any]:
+def losses(learner: Any, batches: list[dict[str, Tensor]], seed: int, training: bool) -> dict[str, Any]:
     """The policy's loss for each batch in turn, with no optimizer step, and the gradients of the last.
 
     `predicted` (B, H, A) is what it predicts for the last batch.
@@ -195,7 +193,9 @@ def symptom(learner: Any) -> None:
     for step, loss in zip(straight["steps"][0], straight["losses"][0], strict=True):
         if step in (1, 20, 39, 40, 41, 42, 43, 44, 50, 60):
             other = again.get(step, first.get(step))
-            print(f"  {step:5d}   {loss:9.6f}   {other:9.6f}" + "   <- the first step from the checkpoint" * (step == 41))
+            print(
+                f"  {step:5d}   {loss:9.6f}   {other:9.6f}" + "   <- the first step from the checkpoint" * (step == 41)
+            )
     names = _different(straight["after"], resumed["after"])
     print(f"\n  at the end, {len(names)} of {len(straight['after'])} tensors of the policy differ")
 
