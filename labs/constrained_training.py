@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labs.vla.dataset import Frames, collate
 from labs.vla.policy import OBSERVATION_KEYS, Policy
 from labs.vla.training import MAX_GRADIENT_NORM, learning_rate_at
+from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 DROPOUT, DISCOUNT = 0.1, 0.9
 GRIPPER_BOUND, GRIPPER_RATE = 0.3, 0.05
@@ -70,3 +73,37 @@ class Reference:
             optimizer.step()
             losses.append(float(loss.detach()))
         return losses, norms
+
+
+def steps_of(kills: Sequence[int], steps: int, save_every: int) -> list[list[int]]:
+    """The steps of each process of a run that is killed after the steps `kills`."""
+    starts = [1, *(kill // save_every * save_every + 1 for kill in kills)]
+    return [list(range(start, end + 1)) for start, end in zip(starts, [*kills, steps], strict=True)]
+
+
+def different(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    """The names of the tensors that are not bit for bit the same in two state_dicts."""
+    both = one.keys() & other.keys()
+    return (one.keys() ^ other.keys()) | {name for name in both if not same(one[name], other[name])}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two entries of a state_dict are bit for bit the same."""
+    return torch.equal(one, other) if isinstance(one, Tensor) and isinstance(other, Tensor) else bool(one == other)
+
+
+def under_one_lamp(batch: Mapping[str, Tensor], frames: Frames) -> tuple[int, float]:
+    """How many pixels of a batch are not those of its frames under one lamp, and the lamp's brightness.
+
+    A frame is found by its state and its action; one that is not among the recordings counts with all its pixels.
+    """
+    recorded = collate(frames, range(len(frames)))
+    rows = torch.cat([recorded["state"], recorded["action"].flatten(1)], dim=1)
+    mine = torch.cat([batch["state"], batch["action"].flatten(1)], dim=1)
+    which = (mine[:, None] - rows[None]).abs().amax(dim=-1).argmin(dim=1)
+    found = recorded["pixel_values"][which].double() * PIXEL_STD + PIXEL_MEAN
+    seen = batch["pixel_values"].double() * PIXEL_STD + PIXEL_MEAN
+    known = (mine == rows[which]).all(dim=1)
+    lamp = float((seen / found.clamp(min=1e-3))[found > 0.3].median())
+    wrong = (seen - (found * lamp).clamp(0, 1)).abs() > 2e-3
+    return int((wrong | ~known[:, None, None, None]).sum()), lamp

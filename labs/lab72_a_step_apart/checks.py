@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labs.constrained_training import Reference
+from labs.constrained_training import Reference, different, steps_of, under_one_lamp
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
     TOLERANCE,
@@ -21,9 +21,8 @@ from labs.invariants import (
     random_padding,
     relative_error,
 )
-from labs.vla.dataset import collate, demonstrations
+from labs.vla.dataset import demonstrations
 from labs.vla.training import learning_rate_at
-from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 BATCH_SIZE, LEARNING_RATE, SAVE_EVERY = 16, 1e-3, 10
 """The defaults."""
@@ -229,22 +228,6 @@ def test_preempted_run_learns_the_same(submission: Submission, seed: int) -> Non
     expect(killed["training"], f"whether the policy is in training mode at the end ({said})").is_false()
 
 
-def steps_of(kills: Sequence[int], steps: int, save_every: int) -> list[list[int]]:
-    """The steps of each process of a run that is killed after the steps `kills`."""
-    starts = [1, *(kill // save_every * save_every + 1 for kill in kills)]
-    return [list(range(start, end + 1)) for start, end in zip(starts, [*kills, steps], strict=True)]
-
-
-def different(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
-    """The names of the tensors that are not bit for bit the same in two state_dicts."""
-    both = one.keys() & other.keys()
-    return (one.keys() ^ other.keys()) | {name for name in both if not same(one[name], other[name])}
-
-
-def same(one: Any, other: Any) -> bool:
-    return torch.equal(one, other) if isinstance(one, Tensor) and isinstance(other, Tensor) else bool(one == other)
-
-
 def padded(rng: Rng, size: int) -> dict[str, Tensor]:
     """A random batch in which later steps may be padding."""
     return {**random_batch(rng, size), "action_is_pad": random_padding(rng, size)}
@@ -252,23 +235,6 @@ def padded(rng: Rng, size: int) -> dict[str, Tensor]:
 
 def mode(training: bool) -> str:
     return "training" if training else "evaluation"
-
-
-def under_one_lamp(batch: Mapping[str, Tensor], frames: Any) -> tuple[int, float]:
-    """How many pixels of a batch are not those of its frames under one lamp, and the lamp's brightness.
-
-    A frame is found by its state and its action; one that is not among the recordings counts with all its pixels.
-    """
-    recorded = collate(frames, range(len(frames)))
-    rows = torch.cat([recorded["state"], recorded["action"].flatten(1)], dim=1)
-    mine = torch.cat([batch["state"], batch["action"].flatten(1)], dim=1)
-    which = (mine[:, None] - rows[None]).abs().amax(dim=-1).argmin(dim=1)
-    found = recorded["pixel_values"][which].double() * PIXEL_STD + PIXEL_MEAN
-    seen = batch["pixel_values"].double() * PIXEL_STD + PIXEL_MEAN
-    known = (mine == rows[which]).all(dim=1)
-    lamp = float((seen / found.clamp(min=1e-3))[found > 0.3].median())
-    wrong = (seen - (found * lamp).clamp(0, 1)).abs() > 2e-3
-    return int((wrong | ~known[:, None, None, None]).sum()), lamp
 
 
 KILLED = "test_killed_run_equals_the_run_in_one_go"

@@ -35,8 +35,7 @@ def killed(
 ) -> dict[str, Any]:
     """`fine_tune` on `frames` demonstrations, killed after each of the steps `kills` and continued.
 
-    For each process: `steps`, `losses` and `rates`, the learning rates of its optimizer steps, and `ends`, how it ended.
-    `after` is the state_dict at the end, `training` the policy's mode. `while_saving`: `kills` are the numbers of the
+    For each process: `steps`, `losses` and `rates`, the learning rates of its steps, and `ends`, how it ended. `after` is the state_dict at the end, `training` the policy's mode. `while_saving`: `kills` are the numbers of the
     checkpoints in each process, and it is killed when the first kilobyte of that checkpoint has been written.
     """
     data = demonstrations(frames, seed)
@@ -165,7 +164,7 @@ def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
 
 
 def preempted(learner: Any, seed: int, kills: list[int], steps: int) -> dict[str, Any]:
-    """A longer run that is killed after each of `kills`: its `after`, and `held_out`, the loss on other demonstrations."""
+    """A longer run, `killed`, and its mean errors on other demonstrations: `movement`, in metres, and `gripper`."""
     seen = killed(learner, FRAMES, seed, kills, steps=steps)
     policy = learner.policy.build_policy(seed).eval()
     policy.load_state_dict(seen["after"])

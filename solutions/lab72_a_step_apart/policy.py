@@ -1,4 +1,4 @@
-"""Fine-tuning on a machine that may be taken away at any moment: the run writes checkpoints and continues from the last.
+"""Fine-tuning on a machine that may be taken away at any moment: the run writes checkpoints and continues from them.
 
     ShuffledOrder ── frames ── lamp ── policy ── movement + weight · gripper ── AdamW, warm-up and cosine
           └────────── checkpoint.pt, written after every `save_every` steps ─────────┘
@@ -14,7 +14,6 @@ Notable choices
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,7 +133,7 @@ class Run:
             },
             written,
         )
-        os.replace(written, folder / CHECKPOINT)
+        written.replace(folder / CHECKPOINT)
 
     def load(self, folder: Path) -> None:
         """Continue from the checkpoint in `folder`; without one, from the beginning."""
@@ -175,11 +174,11 @@ def fine_tune(
     save_every: int = 10,
     batch_size: int = 16,
     learning_rate: float = 1e-3,
-    on_step: Callable[[int, float], None] = lambda step, loss: None,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> ConstrainedPolicy:
     """Train until `steps` steps are done, from the checkpoint in `folder` on, and return the policy in evaluation mode.
 
-    `on_step(step, loss)` is called after each step, from 1 to `steps`, and after the checkpoint of that step.
+    `on_step(step, loss)` is called after each step, counted from 1, and after the checkpoint of that step.
     """
     run = Run(frames, seed)
     run.load(folder)
@@ -195,5 +194,6 @@ def fine_tune(
         run.step += 1
         if run.step % save_every == 0:
             run.save(folder)
-        on_step(run.step, loss.item())
+        if on_step is not None:
+            on_step(run.step, loss.item())
     return run.policy.eval()
