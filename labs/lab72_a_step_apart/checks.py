@@ -5,7 +5,7 @@ Two runs are compared bit for bit: both are done by the submission, with one thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch

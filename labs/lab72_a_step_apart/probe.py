@@ -35,7 +35,8 @@ def killed(
 ) -> dict[str, Any]:
     """`fine_tune` on `frames` demonstrations, killed after each of the steps `kills` and continued.
 
-    For each process: `steps`, `losses` and `rates`, the learning rates of its steps, and `ends`, how it ended. `after` is the state_dict at the end, `training` the policy's mode. `while_saving`: `kills` are the numbers of the
+    For each process: `steps`, `losses` and `rates`, the learning rates of its steps, and `ends`, how it ended. `after`
+    is the state_dict at the end, `training` the policy's mode. `while_saving`: `kills` are the numbers of the
     checkpoints in each process, and it is killed when the first kilobyte of that checkpoint has been written.
     """
     data = demonstrations(frames, seed)
