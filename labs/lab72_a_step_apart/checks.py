@@ -259,7 +259,7 @@ def recognise_warm_up(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "saved_beside_the_policy",
-    says="Your runs continue as they should, because this loop restores what the policy forgot. But the policy's own state_dict is still not all that it remembers: whoever loads it elsewhere, or while it trains, gets another loss.",
+    says="Your runs continue as they should, because this loop restores what the policy forgot. But the policy's own state_dict is still not all that it remembers: a policy that loads it elsewhere, or while it trains, has another loss.",
 )
 def recognise_saved_beside(evidence: Mapping[str, Any]) -> bool:
     first, second = evidence[f"{REMEMBERED}/remembered"]["losses"]
