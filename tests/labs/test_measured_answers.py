@@ -6,6 +6,8 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from unittest.mock import patch
 
@@ -209,6 +211,23 @@ def different_tables(starter: ModuleType) -> float:
     return len(arms.unique(dim=0))
 
 
+def weight_at_the_kill(starter: ModuleType) -> float:
+    weights = []
+    loss = starter.ConstrainedPolicy.loss
+
+    def noting(policy: Policy, *given: Tensor) -> Tensor:
+        weights.append(policy.gripper_weight)
+        return loss(policy, *given)
+
+    with (
+        TemporaryDirectory() as folder,
+        patch.object(starter.ConstrainedPolicy, "loss", noting),
+        torch.random.fork_rng(devices=()),
+    ):
+        starter.fine_tune(demonstrations(200, 72), Path(folder), steps=60, seed=72)
+    return weights[40]
+
+
 def bytes_not_averaged(starter: ModuleType) -> float:
     policy, batch = starter.MixedPolicy.from_base(seed=0), one_batch(16, 16, 8)
     no_image = torch.zeros(16, dtype=torch.bool)
@@ -302,6 +321,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("62", "keeps_most"): keeps_most,
     ("64", "kept"): kept_images,
     ("71", "different_tables"): different_tables,
+    ("72", "weight_at_the_kill"): weight_at_the_kill,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
     ("94", "first_loss"): first_loss,
 }
