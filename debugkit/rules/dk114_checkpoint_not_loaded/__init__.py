@@ -28,7 +28,7 @@ Once the optimizer has taken steps the values are expected to differ, and only n
 The file is read once.
 
 ## Lesson
-[Lab 49](../../lessons/actions/49_unloaded_weights.md)
+[Lab 49](../../lessons/actions/49_sees_less_when_told.md)
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Rename the keys, and load with `strict=True`. Where parts are meant to be new, r
   [DK114](dk114_checkpoint_not_loaded.md) compares a model with its file.
 
 ## Lesson
-No lab of its own.
+No lab of its own; [Lab 49](../../lessons/actions/49_sees_less_when_told.md) is about a load that leaves out one part.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ The same holds if the loss function mixes each sample with one or two others bef
 Up to five more passes if a row changed.
 
 ## Lesson
-[Lab 43](../../lessons/actions/43_queue_axis.md)
+[Lab 43](../../lessons/actions/43_works_alone.md)
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ These are two training steps without the optimizer. If they differ, two more for
 slower, because each operation is recorded.
 
 ## Lesson
-[Lab 72](../../lessons/reproducibility/72_resume.md)
+[Lab 72](../../lessons/reproducibility/72_a_step_apart.md)
 """
 
 from __future__ import annotations

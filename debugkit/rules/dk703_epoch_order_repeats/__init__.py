@@ -26,7 +26,7 @@ validation loaders, whose iteration is not followed by a training step; fewer th
 Reads two orders of at most a thousand indices each, and no data.
 
 ## Lesson
-[Lab 72](../../lessons/reproducibility/72_resume.md)
+[Lab 72](../../lessons/reproducibility/72_a_step_apart.md)
 """
 
 from __future__ import annotations

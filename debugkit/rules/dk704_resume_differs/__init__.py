@@ -27,7 +27,7 @@ belong to the loop and are not checked.
 These are three training steps; if the runs differ, two more.
 
 ## Lesson
-[Lab 72](../../lessons/reproducibility/72_resume.md)
+[Lab 72](../../lessons/reproducibility/72_a_step_apart.md)
 """
 
 from __future__ import annotations

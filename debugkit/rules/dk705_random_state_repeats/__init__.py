@@ -27,7 +27,7 @@ single state that comes back (a rollback to a checkpoint); loaders with workers,
 A hash of each generator's state after each of the first 64 steps, and later after a step in which something was seeded.
 
 ## Lesson
-[Lab 72](../../lessons/reproducibility/72_resume.md)
+[Lab 72](../../lessons/reproducibility/72_a_step_apart.md)
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ because Lightning and accelerate replace it later.
 Reads two orders of indices per rank, for up to 16 ranks and 200,000 samples, and no data.
 
 ## Lesson
-No lab of its own; [Lab 72](../../lessons/reproducibility/72_resume.md) is about a sampler's state.
+No lab of its own; [Lab 72](../../lessons/reproducibility/72_a_step_apart.md) is about a sampler's state.
 """
 
 from __future__ import annotations
