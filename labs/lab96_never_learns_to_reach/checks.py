@@ -1,0 +1,204 @@
+"""What must hold for a policy that a Trainer co-trains. Runs in the grader's process, without the learner's code.
+
+The reference is in `expected.py`: the documented batch and loss, and a plain training loop, on the stock policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import expect_success_rate, random_batch
+from labs.lab96_never_learns_to_reach.expected import (
+    HORIZON,
+    OBSERVATION,
+    Sample,
+    batch_of,
+    frames_of,
+    loss_of,
+    losses_of,
+    train,
+)
+from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
+from labs.vla.policy import Policy
+
+EPISODES, SUCCESS_BAR = 50, 0.6
+MIXTURES = {
+    "one demonstration": (1, 0),
+    "one caption": (0, 1),
+    "demonstrations alone": (5, 0),
+    "captions alone": (0, 4),
+    "demonstrations and captions": (4, 3),
+}
+"""Numbers of demonstrations and of captions."""
+
+
+@check(
+    kind="behaviour",
+    title="Training minimises the documented loss",
+    property="In `train()`, each step's loss must be that of the chunks plus a tenth of that of the words, whatever the share of demonstrations, and the weights must follow.",
+    instrument="print(trainer.compute_loss(model, next(iter(trainer.get_train_dataloader()))))",
+)
+def test_training_minimises_the_loss(submission: Submission, rng: Rng) -> None:
+    for mixture, (demonstrations, captions) in MIXTURES.items():
+        seed, steps = rng.seed(), rng.integer(3, 5)
+        samples = random_samples(rng, demonstrations, captions)
+        held_out = random_samples(rng, rng.integer(1, 4), rng.integer(1, 4))
+        seen = submission.observe("trained_on", samples=samples, held_out=held_out, seed=seed, steps=steps)
+        policy = Policy.from_base(seed=seed)
+        start = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+        wanted = train(policy, batch_of(samples), steps)
+        expect(seen, f"the training on {mixture}")
+        expect(len(seen["losses"]), f"the number of steps of the training on {mixture}").equals(steps)
+        for step, (loss, reference) in enumerate(zip(seen["losses"], wanted, strict=True), start=1):
+            expect(loss, f"the loss of {mixture} in step {step} of {steps}").close_to(reference, rtol=2e-4)
+        expect(
+            share_apart(seen["weights"], dict(policy.named_parameters()), start),
+            f"the weights' distance from the reference after {steps} steps on {mixture}, as a share of their movement,",
+        ).at_most(0.05)
+
+
+@check(
+    kind="behaviour",
+    title="Held-out samples have the same loss",
+    property="`evaluate()` must return the documented loss as `eval_loss`, for demonstrations and captions.",
+    instrument="print(trainer.evaluate())",
+)
+def test_held_out_loss_is_the_same(submission: Submission, rng: Rng) -> None:
+    for mixture, (demonstrations, captions) in MIXTURES.items():
+        seed, samples, held_out = rng.seed(), random_samples(rng, 2, 1), random_samples(rng, demonstrations, captions)
+        seen = submission.observe("trained_on", samples=samples, held_out=held_out, seed=seed, steps=1)
+        expect(seen, f"the evaluation on {mixture}")
+        expect(seen["eval_loss"], f"the `eval_loss` of {mixture}").close_to(
+            # The first step of the warm-up has a rate of 0, so this is the loss of the untrained policy.
+            float(loss_of(Policy.from_base(seed=seed), batch_of(held_out))),
+            rtol=2e-4,
+        )
+
+
+@check(
+    kind="behaviour",
+    title="Every sample is in an epoch once, whole and in another order",
+    property="Each batch of the Trainer's loader must have the documented loss of its samples, and an epoch must contain each sample once, in an order that depends on the seed.",
+    instrument="[batch['is_step'].sum() for batch in trainer.get_train_dataloader()]",
+)
+def test_epoch_is_complete(submission: Submission, rng: Rng) -> None:
+    size, samples = rng.integer(2, 5), random_samples(rng, rng.integer(8, 12), rng.integer(4, 7))
+    orders = []
+    for seed in (rng.seed() % 1000, 1000 + rng.seed() % 1000):
+        seen = submission.observe("first_epoch", samples=samples, seed=seed, batch_size=size)
+        expect(seen["is_trainer"], "whether `build_trainer` returns a transformers.Trainer").is_true()
+        policy, order = Policy.from_base(seed=seed), []
+        for number, (states, loss) in enumerate(zip(seen["states"], seen["losses"], strict=True)):
+            rows = rows_of(states, samples)
+            expect(loss, f"the loss of batch {number} of the loader").close_to(
+                loss_of(policy, batch_of([samples[row] for row in rows])), rtol=2e-4
+            )
+            order += rows
+        expect(sorted(order), "the samples of an epoch").equals(list(range(len(samples))))
+        orders.append(order)
+    for order in orders:
+        expect(order != sorted(order), "whether the samples of an epoch are shuffled").is_true()
+    expect(orders[0] != orders[1], "whether another seed gives another order").is_true()
+
+
+@check(
+    kind="behaviour",
+    title="A batch is what the policy takes",
+    property="`collate` must pad the actions with zeros, mark the expert's steps, give a caption none, and leave out every other column.",
+    instrument="print({name: value.shape for name, value in collate(samples).items()})",
+)
+def test_batch_is_documented(submission: Submission, rng: Rng) -> None:
+    for mixture, (demonstrations, captions) in MIXTURES.items():
+        samples = random_samples(rng, demonstrations, captions)
+        samples = [samples[row] for row in rng.permutation(len(samples)).tolist()]
+        batch, wanted = submission.observe("collated", samples=samples), batch_of(samples)
+        expect(sorted(batch), f"the names in a batch of {mixture}").equals(sorted(wanted))
+        for name, value in wanted.items():
+            expect(batch[name], f"`{name}` of {mixture}").equals(value)
+
+
+@check(
+    kind="invariant",
+    title="The samples are the recorded ones",
+    property="`mixture` must give two thirds demonstrations with the column `action`, then captions without it, and a Trainer must leave the samples as they are.",
+    instrument="print(mixture(9, seed=0)[0].keys(), mixture(9, seed=0)[8].keys())",
+)
+def test_samples_are_the_recorded_ones(submission: Submission, rng: Rng) -> None:
+    count, seed = rng.integer(7, 13), rng.seed() % 100_000
+    found, wanted = submission.observe("mixed", count=count, seed=seed), frames_of(count, seed)
+    expect(len(found), f"the number of samples of a mixture of {count}").equals(count)
+    for number, (sample, reference) in enumerate(zip(found, wanted, strict=True)):
+        kind = "a demonstration" if "action" in reference else "a caption"
+        where = f"of sample {number} of {count}, {kind}"
+        missing = sorted(set(reference) - set(sample)) or ["nothing"]
+        expect(missing[0], f"the column that is missing {where}").equals("nothing")
+        expect("action" in sample, f"whether there are actions {where}").equals("action" in reference)
+        for name in (*OBSERVATION, "action"):
+            if name in reference:
+                expect(sample[name], f"`{name}` {where}").equals(reference[name])
+    samples = random_samples(rng, 2, 1)
+    columns = sorted({name for sample in samples for name in sample})
+    seen = submission.observe("trained_on", samples=samples, held_out=samples, seed=seed, steps=1)
+    expect(seen["columns"], "the columns of the samples after a training").equals(columns)
+
+
+@check(
+    kind="invariant",
+    title="The policy is the base policy",
+    property="The model must have the base policy's parameters alone, and its `policy` must predict as the base policy does, from image and instruction.",
+    instrument="debugkit.check(model.policy, batch, select=['DK306'])",
+)
+def test_policy_is_the_base_policy(submission: Submission, rng: Rng) -> None:
+    expect_stock_parameters(submission)
+    expect_stock_prediction(submission, rng, rtol=1e-4, atol=1e-5)
+
+
+@check(
+    kind="outcome",
+    title="The trained policy reaches the named block",
+    property=f"After 150 steps on 4,800 samples, the policy must reach the named block in {SUCCESS_BAR:.0%} of {EPISODES} episodes.",
+    instrument="lab run 96",
+)
+def test_trained_policy_reaches_the_block(submission: Submission, seed: int) -> None:
+    seen = submission.observe("trained_rollout", seed=seed, episodes=EPISODES)
+    expect_success_rate(seen["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
+
+
+def random_samples(rng: Rng, demonstrations: int, captions: int) -> list[Sample]:
+    """Samples in the documented format, with two columns for nobody. The first demonstration ends early, if it can."""
+    samples: list[Sample] = []
+    for number in range(demonstrations + captions):
+        batch = random_batch(rng, 1)
+        words = rng.integer(3, 9)
+        batch["attention_mask"][:, words:] = 0
+        batch["input_ids"][:, words:] = 0
+        sample: Sample = {name: batch[name][0] for name in OBSERVATION}
+        if number < demonstrations:
+            sample["action"] = batch["action"][0, : rng.integer(1, HORIZON + (number > 0))]
+        samples.append({**sample, "instruction": f"sentence {number}", "recorded_at": number})
+    return samples
+
+
+def rows_of(states: Tensor, samples: Sequence[Sample]) -> list[int]:
+    """Which samples have these states (B, 3)."""
+    every = torch.stack([sample["state"] for sample in samples])
+    return [int((every - state).abs().sum(dim=-1).argmin()) for state in states]
+
+
+def share_apart(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> float:
+    """The distance of weights from the wanted ones, as a share of how far those moved from the start.
+
+    In one norm: AdamW steps by the gradient's sign, and rounding alone decides it for an entry that is nearly zero.
+    """
+    moved = sum(float((wanted[name].detach() - weight).square().sum()) for name, weight in start.items())
+    apart = sum(float((found[name] - wanted[name].detach()).square().sum()) for name in start)
+    return (apart / moved) ** 0.5
+
+
+TRAINING = "test_training_minimises_the_loss/the training on demonstrations and captions"
+EVALUATION = "test_held_out_loss_is_the_same/the evaluation on demonstrations and captions"
