@@ -1,6 +1,6 @@
 """What must hold for a policy that a Trainer co-trains. Runs in the grader's process, without the learner's code.
 
-The reference is in `expected.py`: the documented batch and loss, and a plain training loop, on the stock policy.
+The reference is in `labs.co_training`: the documented batch and loss, and a plain training loop, on the stock policy.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_success_rate, random_batch
-from labs.lab96_never_learns_to_reach.expected import (
+from labs.co_training import (
+    BETAS,
     HORIZON,
+    LEARNING_RATE,
     OBSERVATION,
+    WEIGHT_DECAY,
+    WORDS,
     Sample,
     batch_of,
-    frames_of,
     loss_of,
     losses_of,
+    mixture_of,
+    rate_at,
     train,
 )
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import expect_success_rate, random_batch
 from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
 from labs.vla.policy import Policy
 
@@ -52,7 +57,7 @@ def test_training_minimises_the_loss(submission: Submission, rng: Rng) -> None:
         policy = Policy.from_base(seed=seed)
         start = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
         wanted = train(policy, batch_of(samples), steps)
-        expect(seen, f"the training on {mixture}")
+        expect(terms(seed, samples), f"the terms of the loss of {mixture}")
         expect(len(seen["losses"]), f"the number of steps of the training on {mixture}").equals(steps)
         for step, (loss, reference) in enumerate(zip(seen["losses"], wanted, strict=True), start=1):
             expect(loss, f"the loss of {mixture} in step {step} of {steps}").close_to(reference, rtol=2e-4)
@@ -69,15 +74,13 @@ def test_training_minimises_the_loss(submission: Submission, rng: Rng) -> None:
     instrument="print(trainer.evaluate())",
 )
 def test_held_out_loss_is_the_same(submission: Submission, rng: Rng) -> None:
-    for mixture, (demonstrations, captions) in MIXTURES.items():
-        seed, samples, held_out = rng.seed(), random_samples(rng, 2, 1), random_samples(rng, demonstrations, captions)
+    for mixture in ("demonstrations and captions", "one caption", "demonstrations alone"):
+        seed, samples, held_out = rng.seed(), random_samples(rng, 2, 1), random_samples(rng, *MIXTURES[mixture])
+        # The first step of the warm-up has a rate of 0, so the policy is still the untrained one.
         seen = submission.observe("trained_on", samples=samples, held_out=held_out, seed=seed, steps=1)
-        expect(seen, f"the evaluation on {mixture}")
-        expect(seen["eval_loss"], f"the `eval_loss` of {mixture}").close_to(
-            # The first step of the warm-up has a rate of 0, so this is the loss of the untrained policy.
-            float(loss_of(Policy.from_base(seed=seed), batch_of(held_out))),
-            rtol=2e-4,
-        )
+        wanted = terms(seed, held_out)
+        expect(wanted, f"the terms of the `eval_loss` of {mixture}")
+        expect(seen["eval_loss"], f"the `eval_loss` of {mixture}").close_to(sum(wanted.values()), rtol=2e-4)
 
 
 @check(
@@ -130,7 +133,7 @@ def test_batch_is_documented(submission: Submission, rng: Rng) -> None:
 )
 def test_samples_are_the_recorded_ones(submission: Submission, rng: Rng) -> None:
     count, seed = rng.integer(7, 13), rng.seed() % 100_000
-    found, wanted = submission.observe("mixed", count=count, seed=seed), frames_of(count, seed)
+    found, wanted = submission.observe("mixed", count=count, seed=seed), mixture_of(count, seed)
     expect(len(found), f"the number of samples of a mixture of {count}").equals(count)
     for number, (sample, reference) in enumerate(zip(found, wanted, strict=True)):
         kind = "a demonstration" if "action" in reference else "a caption"
@@ -138,13 +141,32 @@ def test_samples_are_the_recorded_ones(submission: Submission, rng: Rng) -> None
         missing = sorted(set(reference) - set(sample)) or ["nothing"]
         expect(missing[0], f"the column that is missing {where}").equals("nothing")
         expect("action" in sample, f"whether there are actions {where}").equals("action" in reference)
-        for name in (*OBSERVATION, "action"):
-            if name in reference:
-                expect(sample[name], f"`{name}` {where}").equals(reference[name])
+        for name, value in reference.items():
+            expect(sample[name], f"`{name}` {where}").equals(value)
     samples = random_samples(rng, 2, 1)
     columns = sorted({name for sample in samples for name in sample})
     seen = submission.observe("trained_on", samples=samples, held_out=samples, seed=seed, steps=1)
     expect(seen["columns"], "the columns of the samples after a training").equals(columns)
+
+
+@check(
+    kind="invariant",
+    title="Optimizer, schedule and log are those of earlier runs",
+    property="The Trainer must use AdamW with weight decay 0.01, warm up for 20 steps and follow a cosine, log both losses when documented, and write no checkpoint.",
+    instrument="print(trainer.optimizer, trainer.state.log_history)",
+)
+def test_settings_are_kept(submission: Submission, rng: Rng) -> None:
+    steps = rng.integer(51, 56)
+    seen = submission.observe("logged_training", samples=random_samples(rng, 1, 1), seed=rng.seed(), steps=steps)
+    expect(seen["optimizer"], "the type of the optimizer").equals("AdamW")
+    for betas in seen["betas"]:
+        expect(betas, "the optimizer's betas").close_to(list(BETAS))
+    expect(max(seen["decays"]), "the optimizer's weight decay").close_to(WEIGHT_DECAY)
+    wanted = [LEARNING_RATE * rate_at(step, steps) for step in range(steps)]
+    expect(seen["rates"], f"the learning rates of {steps} steps").close_to(wanted, rtol=1e-4, atol=1e-9)
+    expect(seen["logged"]["loss"], f"the steps of {steps} after which the training loss is logged").equals([1, 50])
+    expect(seen["logged"]["eval_loss"][:1], "the first step after which `eval_loss` is logged").equals([50])
+    expect(len(seen["files"]), "the number of files that a training writes").equals(0)
 
 
 @check(
@@ -184,6 +206,12 @@ def random_samples(rng: Rng, demonstrations: int, captions: int) -> list[Sample]
     return samples
 
 
+def terms(seed: int, samples: Sequence[Sample]) -> dict[str, float]:
+    """What chunks and words each contribute to the loss of an untrained policy."""
+    losses = losses_of(Policy.from_base(seed=seed), batch_of(samples))
+    return {"chunks": float(losses["chunks"]), "words": WORDS * float(losses["words"])}
+
+
 def rows_of(states: Tensor, samples: Sequence[Sample]) -> list[int]:
     """Which samples have these states (B, 3)."""
     every = torch.stack([sample["state"] for sample in samples])
@@ -200,5 +228,69 @@ def share_apart(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], start
     return (apart / moved) ** 0.5
 
 
-TRAINING = "test_training_minimises_the_loss/the training on demonstrations and captions"
-EVALUATION = "test_held_out_loss_is_the_same/the evaluation on demonstrations and captions"
+BOTH = "demonstrations and captions"
+TRAINING, HELD_OUT = "test_training_minimises_the_loss", "test_held_out_loss_is_the_same"
+
+
+@wrong_fix(
+    "another_column_name",
+    says="The actions are in a column that the Trainer keeps, under a name that means something else. Samples of any other data set still have `action`, and still lose it.",
+)
+def recognise_another_name(evidence: Mapping[str, Any]) -> bool:
+    first = evidence["mixed"][0]
+    moved = [value for name, value in first.items() if name not in (*OBSERVATION, "action") and is_actions(value)]
+    return "action" not in first and bool(moved)
+
+
+@wrong_fix(
+    "action_as_a_label",
+    says="The training has its actions now. But the Trainer evaluates only batches that have all labels, and no batch has `action`: `eval_loss` is gone.",
+)
+def recognise_label(evidence: Mapping[str, Any]) -> bool:
+    seen = evidence["trained_on"]
+    return "action" in seen["labels"] and seen["eval_loss"] is None and passed(evidence, TRAINING)
+
+
+@wrong_fix(
+    "training_loader_only",
+    says="The training has its actions now. The loader of the held-out samples still has none, so `eval_loss` is that of the words alone.",
+)
+def recognise_training_only(evidence: Mapping[str, Any]) -> bool:
+    found = evidence[f"{HELD_OUT}/the `eval_loss` of {BOTH}"]
+    wanted = evidence[f"{HELD_OUT}/the terms of the `eval_loss` of {BOTH}"]
+    return passed(evidence, TRAINING) and found is not None and near(found, wanted["words"])
+
+
+@wrong_fix(
+    "any_keyword",
+    says="`forward` accepts any keyword now, and the Trainer does not ask what it accepts: it keeps the columns that have a parameter of their own.",
+)
+def recognise_any_keyword(evidence: Mapping[str, Any]) -> bool:
+    mixture = next(iter(MIXTURES))
+    seen, wanted = evidence[f"{TRAINING}/trained_on"], evidence[f"{TRAINING}/the terms of the loss of {mixture}"]
+    return seen["any_keyword"] and near(float(seen["losses"][0]), wanted["words"])
+
+
+@wrong_fix(
+    "zeros_as_actions",
+    says="A sample without actions now counts as a demonstration of standing still. The Trainer still removes the actions, and captions never had any.",
+)
+def recognise_zeros(evidence: Mapping[str, Any]) -> bool:
+    batch = evidence["test_batch_is_documented/collated"]
+    captions = ~batch["chunk"].flatten(1).any(dim=1)
+    return bool(captions.any()) and bool(batch["is_step"][captions].all())
+
+
+def is_actions(value: Any) -> bool:
+    """Whether a column can hold actions (n, A)."""
+    return isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] == 3
+
+
+def near(found: float, wanted: float) -> bool:
+    """Whether two losses are the same up to rounding."""
+    return abs(found - wanted) <= 1e-3 * abs(wanted)
+
+
+def passed(evidence: Mapping[str, Any], name: str) -> bool:
+    """Whether a check passed."""
+    return bool(evidence[name]["outcome"] == "passed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PrinterCallback, Trainer
+from transformers import PrinterCallback, Trainer, TrainerCallback
 
 from labs.vla.dataset import Batch
 from labs.vla.rollout import rollout
@@ -37,9 +38,9 @@ def first_epoch(learner: Any, samples: Samples, seed: int, batch_size: int) -> d
 
 
 def trained_on(learner: Any, samples: Samples, held_out: Samples, seed: int, steps: int) -> dict[str, Any]:
-    """`train()` with all samples in every step: each step's loss, the weights, the rates and weight decays used.
+    """`train()` with all samples in every step: each step's loss, the weights, and the `eval_loss` of held-out samples.
 
-    Then the `eval_loss` of the held-out samples, and the columns that the given samples have afterwards.
+    Also the Trainer's labels, whether the model's `forward` takes any keyword, and the samples' columns afterwards.
     """
     model = learner.policy.build_model(seed)
     size = max(len(samples), len(held_out))
@@ -51,7 +52,29 @@ def trained_on(learner: Any, samples: Samples, held_out: Samples, seed: int, ste
         "losses": told,
         "eval_loss": evaluated.get("eval_loss"),
         "weights": {name: weight.detach().clone() for name, weight in model.policy.named_parameters()},
+        "labels": list(trainer.label_names),
+        "any_keyword": any(one.kind is one.VAR_KEYWORD for one in inspect.signature(model.forward).parameters.values()),
         "columns": sorted({name for sample in (*samples, *held_out) for name in sample}),
+    }
+
+
+def logged_training(learner: Any, samples: Samples, seed: int, steps: int) -> dict[str, Any]:
+    """`train()` for more steps: their rates, the optimizer's settings, when losses were logged, and the files."""
+    model, rates = learner.policy.build_model(seed), _Rates()
+    with _trainer(learner, model, samples, samples, seed, len(samples), steps) as trainer:
+        trainer.add_callback(rates)
+        trainer.train()
+        groups = trainer.optimizer.param_groups
+        files = [path.name for path in Path(trainer.args.output_dir).rglob("*")]
+    return {
+        "rates": rates.all,
+        "optimizer": type(getattr(trainer.optimizer, "optimizer", trainer.optimizer)).__name__,  # accelerate wraps it
+        "betas": [list(group["betas"]) for group in groups],
+        "decays": sorted({group["weight_decay"] for group in groups}),
+        "logged": {
+            name: [line["step"] for line in trainer.state.log_history if name in line] for name in ("loss", "eval_loss")
+        },
+        "files": files,
     }
 
 
@@ -131,6 +154,16 @@ def _trainer(
         if isinstance(trainer, Trainer):
             trainer.remove_callback(PrinterCallback)
         yield trainer
+
+
+class _Rates(TrainerCallback):
+    """Records the learning rate of each step."""
+
+    def __init__(self) -> None:
+        self.all: list[float] = []
+
+    def on_pre_optimizer_step(self, *_: Any, **given: Any) -> None:
+        self.all.append(float(given["optimizer"].param_groups[0]["lr"]))
 
 
 class _Losses:

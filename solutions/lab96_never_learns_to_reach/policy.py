@@ -13,7 +13,7 @@ Notable choices
 - A batch has `chunk` (B, H, A), the actions padded with zeros, and `is_step` (B, H), true where the expert acts. A
   caption has no such step.
 - The loss of the chunks is the head's, over the expert's steps; 0 in a batch without any.
-- The loss of the words is the mean cross-entropy over all words of the batch, each given the image and the words before.
+- The loss of the words is the mean cross-entropy over all words of the batch, given the image and the words before.
 - Samples may have other columns, as their source. Neither the batch nor the policy has those.
 - The loss of held-out samples is the same one; the Trainer logs it as `eval_loss`.
 """
@@ -72,7 +72,10 @@ class CoTraining(nn.Module):
 
 
 class Samples(Dataset[Sample]):
-    """One sample for each frame: demonstrations if the source is a robot, else captions."""
+    """One sample for each frame: demonstrations if the source is a robot, else captions.
+
+    Besides the columns for the policy, a sample has its sentence, `instruction`, and its `source`.
+    """
 
     def __init__(self, frames: dataset.Frames, source: str) -> None:
         self.frames, self.source = frames, source
@@ -89,7 +92,7 @@ class Samples(Dataset[Sample]):
 
 
 def mixture(count: int, seed: int) -> Dataset[Sample]:
-    """`count` samples: demonstrations, and after them half as many captions, of other tables."""
+    """`count` samples: demonstrations, and after them half as many captions, from the source `web`."""
     frames = dataset.demonstrations(count, seed)
     robot = count - count // 3
 
@@ -129,8 +132,9 @@ def build_trainer(
 ) -> Trainer:
     """A Trainer that trains `model` on samples of any data set, and evaluates it on others.
 
-    AdamW with weight decay 0.01, 20 steps of warm-up and a cosine schedule; gradients are clipped at a norm of 1. `seed`
-    determines the order of the samples.
+    AdamW with weight decay 0.01, 20 steps of warm-up and a cosine schedule. `seed` determines the order of the samples.
+    Every 50 steps the training loss is logged and the held-out samples are evaluated; the loss of the first step is
+    logged too. No checkpoint is written.
     """
     arguments = TrainingArguments(
         output_dir=str(folder),
@@ -148,7 +152,6 @@ def build_trainer(
         logging_steps=50,
         logging_first_step=True,
         save_strategy="no",
-        report_to="none",
         remove_unused_columns=False,  # they are for `collate`
         disable_tqdm=True,
         use_cpu=True,

@@ -1,4 +1,4 @@
-"""The documented batch, loss and training, computed without a Trainer: what the checks of lab 96 compare with."""
+"""Co-training on demonstrations and captions without a Trainer: what checks compare with."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def train(policy: Policy, batch: Batch, steps: int) -> list[Tensor]:
 
     Biases and the scales of norms have no weight decay, as in every Trainer.
     """
-    decayed = {id(module.weight) for module in policy.modules() if isinstance(module, nn.Linear | nn.Embedding | nn.Conv2d)}
+    decayed = {
+        id(module.weight) for module in policy.modules() if isinstance(module, nn.Linear | nn.Embedding | nn.Conv2d)
+    }
     groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for parameter in policy.parameters():
         groups[id(parameter) in decayed].append(parameter)
@@ -85,12 +87,14 @@ def rate_at(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - WARM_UP_STEPS) / max(1, steps - WARM_UP_STEPS)))
 
 
-def frames_of(count: int, seed: int) -> list[Sample]:
+def mixture_of(count: int, seed: int) -> list[Sample]:
     """The samples of a mixture: the columns that are documented."""
     frames, robot = demonstrations(count, seed), count - count // 3
     samples: list[Sample] = []
     for index in range(count):
         frame = {name: value[0] for name, value in collate(frames, [index]).items()}
-        sample = {name: frame[name] for name in OBSERVATION}
+        sample: Sample = {name: frame[name] for name in OBSERVATION}
+        sample["instruction"] = frames.instruction[index]
+        sample["source"] = "robot" if index < robot else "web"
         samples.append({**sample, "action": frame["action"][~frame["action_is_pad"]]} if index < robot else sample)
     return samples
