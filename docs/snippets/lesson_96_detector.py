@@ -16,7 +16,9 @@ trainer = build_trainer(build_model(seed=0), samples, samples, steps=1, folder=f
 # --8<-- [start:measure]
 from debugkit.integrations.transformers import check_trainer
 
-print(check_trainer(trainer, select=["DK905", "DK107", "DK306"]))
+report = check_trainer(trainer, select="DK905")
+print(report)
 # --8<-- [end:measure]
+assert {finding.code for finding in report.findings} == {"DK905"}
 sys.path.pop(0)
 sys.modules.pop("policy", None)
