@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labs.grading import Rng
+from labs.invariants import random_batch
 from labs.vla.dataset import Batch, collate, demonstrations
 from labs.vla.policy import Policy
 
@@ -97,4 +99,19 @@ def mixture_of(count: int, seed: int) -> list[Sample]:
         sample["instruction"] = frames.instruction[index]
         sample["source"] = "robot" if index < robot else "web"
         samples.append({**sample, "action": frame["action"][~frame["action_is_pad"]]} if index < robot else sample)
+    return samples
+
+
+def random_samples(rng: Rng, demonstrations: int, captions: int) -> list[Sample]:
+    """Samples in the documented format, with two columns for nobody. The first demonstration ends early, if it can."""
+    samples: list[Sample] = []
+    for number in range(demonstrations + captions):
+        batch = random_batch(rng, 1)
+        words = rng.integer(3, 9)
+        batch["attention_mask"][:, words:] = 0
+        batch["input_ids"][:, words:] = 0
+        sample: Sample = {name: batch[name][0] for name in OBSERVATION}
+        if number < demonstrations:
+            sample["action"] = batch["action"][0, : rng.integer(1, HORIZON + (number > 0))]
+        samples.append({**sample, "instruction": f"sentence {number}", "recorded_at": number})
     return samples

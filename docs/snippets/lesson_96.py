@@ -14,7 +14,7 @@ from pathlib import Path
 from policy import build_model, build_trainer, collate, mixture
 
 samples, model, folder = mixture(48, seed=96), build_model(seed=0), Path(tempfile.mkdtemp())
-trainer = build_trainer(model, samples, samples, steps=1, folder=folder, seed=0)
+trainer = build_trainer(model, samples, samples, steps=1, folder=folder, seed=0, batch_size=16)
 loader = trainer.get_train_dataloader()
 eight = [samples[index] for index in range(8)]  # demonstrations
 

@@ -12,7 +12,7 @@ sys.modules.pop("policy", None)
 from policy import build_model, build_trainer, mixture
 
 samples, folder = mixture(48, seed=96), Path(tempfile.mkdtemp())
-trainer = build_trainer(build_model(seed=0), samples, samples, steps=1, folder=folder, seed=0)
+trainer = build_trainer(build_model(seed=0), samples, samples, steps=1, folder=folder, seed=0, batch_size=16)
 # --8<-- [start:measure]
 from debugkit.integrations.transformers import check_trainer
 

@@ -15,7 +15,7 @@ from labs.co_training import batch_of, losses_of
 from labs.grading.catalog import find
 from labs.vla.film import episode_gif
 
-SEED, STEPS, EVERY = 96, 150, 10
+SEED, STEPS, BATCH_SIZE, EVERY = 96, 150, 64, 10
 EPISODE = 10_022
 LARGEST_GIF = 400_000
 
@@ -54,7 +54,7 @@ class _Parts(TrainerCallback):
         """The policy after the training."""
         train, held_out = self.module.mixture(4800, SEED), self.module.mixture(12, SEED + 1)
         with tempfile.TemporaryDirectory() as folder:
-            options = {"steps": STEPS, "folder": Path(folder), "seed": SEED}
+            options = {"steps": STEPS, "folder": Path(folder), "seed": SEED, "batch_size": BATCH_SIZE}
             trainer = self.module.build_trainer(self.model, train, held_out, **options)
             trainer.remove_callback(PrinterCallback)
             trainer.add_callback(self)

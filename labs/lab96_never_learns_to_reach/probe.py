@@ -27,13 +27,17 @@ def collated(learner: Any, samples: Samples) -> dict[str, Tensor]:
 
 
 def first_epoch(learner: Any, samples: Samples, seed: int, batch_size: int) -> dict[str, Any]:
-    """The batches of the training loader in one epoch: their states (B, 3), and the loss of the untrained model."""
+    """The batches of the training loader in one epoch: their states (B, 3), and the loss of the untrained model.
+
+    Also the sizes of the batches in which the same samples are evaluated.
+    """
     model = learner.policy.build_model(seed)
     with _trainer(learner, model, samples, samples, seed, batch_size) as trainer, torch.no_grad():
         told: dict[str, Any] = {"is_trainer": isinstance(trainer, Trainer), "states": [], "losses": []}
         for batch in trainer.get_train_dataloader():
             told["states"].append(batch["state"].clone())
             told["losses"].append(trainer.compute_loss(model, dict(batch)))
+        told["evaluated"] = [len(batch["state"]) for batch in trainer.get_eval_dataloader()]
         return told
 
 
@@ -59,13 +63,19 @@ def trained_on(learner: Any, samples: Samples, held_out: Samples, seed: int, ste
 
 
 def logged_training(learner: Any, samples: Samples, seed: int, steps: int) -> dict[str, Any]:
-    """`train()` for more steps: their rates, the optimizer's settings, when losses were logged, and the files."""
+    """`train()` for more steps: their rates, the optimizer's settings, when losses were logged, and the files written.
+
+    `saved` are the files after the Trainer was asked to save the model.
+    """
     model, rates = learner.policy.build_model(seed), _Rates()
     with _trainer(learner, model, samples, samples, seed, len(samples), steps) as trainer:
+        folder = trainer.given_folder
         trainer.add_callback(rates)
         trainer.train()
         groups = trainer.optimizer.param_groups
-        files = [path.name for path in Path(trainer.args.output_dir).rglob("*")]
+        files = _files(folder)
+        trainer.save_model()
+        saved = _files(folder)
     return {
         "rates": rates.all,
         "optimizer": type(getattr(trainer.optimizer, "optimizer", trainer.optimizer)).__name__,  # accelerate wraps it
@@ -75,6 +85,7 @@ def logged_training(learner: Any, samples: Samples, seed: int, steps: int) -> di
             name: [line["step"] for line in trainer.state.log_history if name in line] for name in ("loss", "eval_loss")
         },
         "files": files,
+        "saved": saved,
     }
 
 
@@ -145,15 +156,26 @@ def _whole_training(learner: Any, model: Any, seed: int) -> Any:
 
 @contextmanager
 def _trainer(
-    learner: Any, model: Any, train: Any, held_out: Any, seed: int, batch_size: int, steps: int = 1
+    learner: Any,
+    model: Any,
+    train: Any,
+    held_out: Any,
+    seed: int,
+    batch_size: int,
+    steps: int = 1,
 ) -> Iterator[Any]:
-    """The learner's Trainer, which prints nothing, and a folder for it."""
+    """The learner's Trainer, which prints nothing; `given_folder` is empty, and is removed afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         options = {"steps": steps, "folder": Path(folder), "seed": seed, "batch_size": batch_size}
         trainer = learner.policy.build_trainer(model, train, held_out, **options)
         if isinstance(trainer, Trainer):
             trainer.remove_callback(PrinterCallback)
+        trainer.given_folder = Path(folder)
         yield trainer
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
 class _Rates(TrainerCallback):

@@ -128,13 +128,13 @@ def build_trainer(
     steps: int,
     folder: Path,
     seed: int,
-    batch_size: int = 64,
+    batch_size: int,
 ) -> Trainer:
-    """A Trainer that trains `model` on samples of any data set, and evaluates it on others.
+    """A Trainer that trains `model` on samples of any data set, and evaluates it on others, in batches of `batch_size`.
 
     AdamW with weight decay 0.01, 20 steps of warm-up and a cosine schedule. `seed` determines the order of the samples.
     Every 50 steps the training loss is logged and the held-out samples are evaluated; the loss of the first step is
-    logged too. No checkpoint is written.
+    logged too. Nothing is written into `folder` but what the Trainer is asked to save.
     """
     arguments = TrainingArguments(
         output_dir=str(folder),
@@ -148,7 +148,6 @@ def build_trainer(
         lr_scheduler_type="cosine",
         label_names=["chunk"],  # without it, the Trainer computes no `eval_loss`
         eval_strategy="steps",
-        eval_steps=50,
         logging_steps=50,
         logging_first_step=True,
         save_strategy="no",
