@@ -20,7 +20,7 @@ Sample: TypeAlias = dict[str, Any]
 HORIZON, ACTION_DIM = 4, 3
 OBSERVATION = ("pixel_values", "input_ids", "attention_mask", "state")
 WORDS = 0.1
-LEARNING_RATE, WARM_UP_STEPS, WEIGHT_DECAY, BETAS, MAX_GRADIENT_NORM = 1e-3, 20, 0.01, (0.9, 0.95), 1.0
+LEARNING_RATE, WARM_UP_STEPS, WEIGHT_DECAY, BETAS, MAX_GRADIENT_NORM = 2e-3, 20, 0.01, (0.9, 0.95), 1.0
 
 
 def batch_of(samples: Sequence[Sample]) -> Batch:

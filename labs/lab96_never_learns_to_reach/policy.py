@@ -36,7 +36,7 @@ from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig, PolicyOutput
 Sample = Mapping[str, Any]
 
 HORIZON, ACTION_DIM = PolicyConfig.tiny().horizon, PolicyConfig.tiny().action_dim
-LEARNING_RATE = 1e-3
+LEARNING_RATE = 2e-3
 WORDS = 0.1
 """The weight of the words in the loss; that of the chunks is 1."""
 
