@@ -132,9 +132,9 @@ def build_trainer(
 ) -> Trainer:
     """A Trainer that trains `model` on samples of any data set, and evaluates it on others, in batches of `batch_size`.
 
-    AdamW with weight decay 0.01, 20 steps of warm-up and a cosine schedule. `seed` determines the order of the samples.
-    Every 50 steps the training loss is logged and the held-out samples are evaluated; the loss of the first step is
-    logged too. Nothing is written into `folder` but what the Trainer is asked to save.
+    AdamW with betas of 0.9 and 0.95 and weight decay 0.01, 20 steps of warm-up and a cosine schedule. `seed` determines
+    the order of the samples. Every 50 steps the training loss is logged and the held-out samples are evaluated; the
+    loss of the first step is logged too. Nothing is written into `folder` but what the Trainer is asked to save.
     """
     arguments = TrainingArguments(
         output_dir=str(folder),
