@@ -91,8 +91,8 @@ def test_held_out_loss_is_the_same(submission: Submission, rng: Rng) -> None:
 )
 def test_epoch_is_complete(submission: Submission, rng: Rng) -> None:
     size, samples = rng.integer(2, 5), random_samples(rng, rng.integer(8, 12), rng.integer(4, 7))
-    orders = []
-    for seed in (rng.seed() % 1000, 1000 + rng.seed() % 1000):
+    first, second, orders = rng.seed() % 1000, 1000 + rng.seed() % 1000, []
+    for seed in (first, second, first):
         seen = submission.observe("first_epoch", samples=samples, seed=seed, batch_size=size)
         expect(seen["is_trainer"], "whether `build_trainer` returns a transformers.Trainer").is_true()
         policy, order = Policy.from_base(seed=seed), []
@@ -111,6 +111,7 @@ def test_epoch_is_complete(submission: Submission, rng: Rng) -> None:
     for order in orders:
         expect(order != sorted(order), "whether the samples of an epoch are shuffled").is_true()
     expect(orders[0] != orders[1], "whether another seed gives another order").is_true()
+    expect(orders[2], "the order of an epoch with the first seed again").equals(orders[0])
 
 
 @check(
