@@ -253,6 +253,14 @@ def first_loss(starter: ModuleType) -> float:
         return float(starter.velocity_error(policy, first, draws=4))
 
 
+def loss_of_eight_demonstrations(starter: ModuleType) -> float:
+    samples = starter.mixture(12, seed=96)
+    eight = [samples[index] for index in range(8)]
+    assert all("action" in sample for sample in eight)
+    with torch.no_grad():
+        return float(starter.build_model(seed=0)(**starter.collate(eight)).loss)
+
+
 def kept_images(starter: ModuleType) -> float:
     decode, alive = Recording.decode, Counter({"images": 0})
 
@@ -324,6 +332,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("72", "weight_at_the_kill"): weight_at_the_kill,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
     ("94", "first_loss"): first_loss,
+    ("96", "eight_demonstrations"): loss_of_eight_demonstrations,
 }
 
 
