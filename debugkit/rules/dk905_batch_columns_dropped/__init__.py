@@ -24,7 +24,7 @@ Columns that nothing reads (an `id`, the raw text of the tokens); `remove_unused
 Free if nothing is dropped. Otherwise two passes on two samples, and one more for each dropped column.
 
 ## Lesson
-No lab of its own; `debugkit.integrations.transformers.check_trainer(trainer)` runs it.
+[Lab 96](../../lessons/frameworks/96_never_learns_to_reach.md); `debugkit.integrations.transformers.check_trainer(trainer)` runs the rule.
 """
 
 from __future__ import annotations
