@@ -1,6 +1,6 @@
 """Makes `handout/runs.log`: what `python train.py` prints before the change and after it.
 
-    python labs/capstones/capstone_c2_forty_lines_fewer/make_evidence.py
+    python labs/capstones/capstone_c2_both_losses_lower/make_evidence.py
 
 It takes half a minute of CPU time and needs the command `patch`.
 """
