@@ -24,7 +24,8 @@ Columns that nothing reads (an `id`, the raw text of the tokens); `remove_unused
 Free if nothing is dropped. Otherwise two passes on two samples, and one more for each dropped column.
 
 ## Lesson
-[Lab 96](../../lessons/frameworks/96_never_learns_to_reach.md); `debugkit.integrations.transformers.check_trainer(trainer)` runs the rule.
+[Lab 96](../../lessons/frameworks/96_never_learns_to_reach.md);
+`debugkit.integrations.transformers.check_trainer(trainer)` runs the rule.
 """
 
 from __future__ import annotations
