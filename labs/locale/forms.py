@@ -51,7 +51,7 @@ PLACED = (
     *("first", "second", "third", "once", "twice", "before", "present", "another", "no other weights"),
     *("from scratch", "resumed", "untrained", "batches", "tensors", "matrices"),
     *("chunk", "loss", "velocity", "action", "image", "wrist", "gripper", "movements", "mean", "std"),
-    *("noisy", "tokens", "mounted"),
+    *("noisy", "tokens", "mounted", "autograd nodes", "bytes of tensors"),
     "with batch_size=5 and learning_rate=3e-3",
 )
 """What a lab's check puts into a sentence or measures, word by word."""

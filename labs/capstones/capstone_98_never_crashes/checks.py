@@ -80,12 +80,15 @@ def test_run_ends_beyond_its_limit(submission: Submission, rng: Rng) -> None:
     instrument="debugkit.check(policy, batch, select=['DK201', 'DK402'])",
 )
 def test_normalised_actions_are_those_of_the_reference(submission: Submission, rng: Rng) -> None:
-    for still in ([rng.integer(0, ACTION_DIM)], [0, 3], []):
+    for still, said in (
+        ([rng.integer(0, ACTION_DIM)], "where one dimension does not move"),
+        ([0, 3], "where two dimensions do not move"),
+        ([], "where every dimension moves"),
+    ):
         action, is_pad = station_actions(rng, still), random_padding(rng, 12)
         values = action[:5] + rng.normal(5, 4, ACTION_DIM, std=0.01)
         found = submission.observe("statistics", action=action, is_pad=is_pad, values=values)
         mean, std = reference_statistics(action, is_pad)
-        said = f"where {len(still) or 'no'} dimension{'s do' if len(still) != 1 else ' does'} not move"
         expect(found["normalized"], f"the normalised actions {said}").finite()
         expect_numbers(found["normalized"], (values - mean) / std, f"the normalised actions {said}")
     wanted, seen = observed_loss(submission, rng)
@@ -105,7 +108,8 @@ def test_rate_falls_over_the_whole_run(submission: Submission, rng: Rng) -> None
         config = small_run(rng, [size * count + rng.integer(0, 2) for count in counts], size)
         updates = sum(counts) * config["train"]["epochs"]
         rates = submission.observe("run_rates", config=config)
-        said = f"of a run over stations with {listed(counts)} batches in an epoch"
+        sizes = ", ".join(map(str, counts))
+        said = f"of a run over stations with {sizes} batches in an epoch"
         expect(len(rates), f"the number of updates {said}").equals(updates)
         wanted = [rate_at(update, updates, config["train"]) for update in range(updates)]
         expect(rates[-1], f"the last learning rate {said}").close_to(wanted[-1], rtol=BOUND)
@@ -119,9 +123,12 @@ def test_rate_falls_over_the_whole_run(submission: Submission, rng: Rng) -> None
     instrument="debugkit.check(policy, batch, optimizer=optimizer, loss_fn=loss)",
 )
 def test_damaged_batches_are_left_out(submission: Submission, rng: Rng) -> None:
-    for bad in ([False, True, True, False, False, True, False], [True, *[False] * 4], [False] * 5):
+    for bad, said in (
+        ([False, True, True, False, False, True, False], "of a run in which three steps are left out"),
+        ([True, *[False] * 4], "of a run in which one step is left out"),
+        ([False] * 5, "of a run in which no step is left out"),
+    ):
         seen, (stream, action, given, seed) = fitted(submission, rng, bad, limit=3)
-        said = f"of a run in which {sum(bad) or 'no'} step{'s are' if sum(bad) != 1 else ' is'} left out"
         good = [batch for batch, is_bad in zip(stream, bad, strict=True) if not is_bad]
         weights, losses, rates = reference_fit(good, action, len(bad), given, seed)
         expect(seen["raised"], f"the error {said}").equals(None)
@@ -351,12 +358,6 @@ def expect_numbers(found: Any, wanted: Tensor, what: str) -> None:
     """A tensor must be equal to `wanted` up to rounding."""
     expect(found, what).has_shape(*wanted.shape)
     expect(found, what).close_to(wanted, rtol=1e-3, atol=1e-4)
-
-
-def listed(counts: Sequence[int]) -> str:
-    """Numbers in words: `2, 1 and 3`."""
-    *first, last = map(str, counts)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -96,9 +96,9 @@ def test_rates_are_shares_of_all_episodes(submission: Submission, rng: Rng) -> N
         ended = rng.uniform(count)
         success, wrong = ended < 0.7 * reached, (ended >= 0.7 * reached) & (ended < reached)
         seen = submission.observe("summarised", success=success, wrong_block=wrong)
-        said = f"{int(success.sum())} grasps, {int(wrong.sum())} at another block and {count} episodes in all"
-        expect(seen.get("success"), f"`success` for {said}").close_to(int(success.sum()) / count)
-        expect(seen.get("wrong_block"), f"`wrong_block` for {said}").close_to(int(wrong.sum()) / count)
+        said = f"for {int(success.sum())} grasps, {int(wrong.sum())} at another block and {count} episodes in all"
+        expect(seen.get("success"), f"`success` {said}").close_to(int(success.sum()) / count)
+        expect(seen.get("wrong_block"), f"`wrong_block` {said}").close_to(int(wrong.sum()) / count)
 
 
 @check(

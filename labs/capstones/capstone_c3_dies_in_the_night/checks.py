@@ -134,7 +134,7 @@ def test_run_is_that_of_its_settings(submission: Submission, rng: Rng) -> None:
             expect(found["validations"][step][0], f"the validation's loss after step {step} {words}").close_to(
                 loss, rtol=1e-3
             )
-        expect_weights(found["weights"], wanted.weights, f"a run {words}")
+        expect_weights(found["weights"], wanted.weights, f"an uninterrupted run {words}")
         expect(found["files"], f"the files of a run {words}").equals(["step_000006.pt"])
         expect(found["random"], f"whether the caller's random state is as before, {words},").is_true()
         expect(found["training"], f"whether the policy is in training mode at the end, {words},").is_false()
@@ -157,14 +157,14 @@ def test_validation_reports_its_numbers(submission: Submission, rng: Rng) -> Non
     for name, value in spreads.items():
         expect(found["spread"][name], f"the spread of {name}").close_to(value, rtol=1e-3, atol=1e-6)
     for what in ("modes", "random", "weights", "gradients"):
-        expect(found[what], f"whether {KEPT[what]} as before").is_true()
+        expect(found[what], KEPT[what]).is_true()
 
 
 KEPT = {
-    "modes": "the modes are",
-    "random": "the random state is",
-    "weights": "the weights are",
-    "gradients": "gradients are recorded",
+    "modes": "whether the modes are as before",
+    "random": "whether the random state is as before",
+    "weights": "whether the weights are as before",
+    "gradients": "whether gradients are recorded as before",
 }
 
 
