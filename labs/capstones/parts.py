@@ -25,7 +25,12 @@ def states_of(capstone: Capstone, grade: Grade) -> list[State]:
 
 def promises_kept(capstone: Capstone, grade: Grade) -> State:
     """The structural checks that belong to no fault: `gone` stands for "nothing is broken"."""
-    return _state([check for check in _of_no_fault(capstone, grade) if check.kind != "outcome"])
+    return _state(promises_of(capstone, grade))
+
+
+def promises_of(capstone: Capstone, grade: Grade) -> list[CheckResult]:
+    """The structural checks that belong to no fault."""
+    return [check for check in _of_no_fault(capstone, grade) if check.kind != "outcome"]
 
 
 def outcomes_of(capstone: Capstone, grade: Grade) -> list[CheckResult]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from labs.capstones.capstone import Capstone
-from labs.capstones.parts import State, outcomes_of, promises_kept, states_of
+from labs.capstones.parts import State, outcomes_of, promises_kept, promises_of, states_of
 from labs.cli.console import OUTCOME_MARKS, mark, print_hanging
 from labs.grading.catalog import Lab
 from labs.locale import message, translated
@@ -25,15 +25,14 @@ def show_faults(grade: Grade, lab: Lab, show_check: Callable[[CheckResult], None
     """Which faults are gone, in the order in which they come to light; after a pass, what each of them was."""
     assert isinstance(lab, Capstone)
     for number, (fault, state) in enumerate(zip(lab.faults, states_of(lab, grade), strict=True), start=1):
-        sentences = {
-            "gone": message("fault {number} is gone", number=number),
-            "there": message("fault {number} is still there", number=number),
-            "not judged": message("fault {number} cannot be judged yet", number=number),
-        }
-        told = Text(sentences[state])
+        told = Text(_of_a_fault(lab, number, state))
         if grade.passed:
             told = Text.assemble(told, "  ", (translated(fault.what), "quiet"))
         _show(state, told)
+    if lab.kind == "review":  # nothing is run, so nothing can have stopped working
+        for check in promises_of(lab, grade):
+            show_check(check)
+        return
     promises = {
         "gone": translated("what worked before still works"),
         "there": translated("something that worked before does not work any more"),
@@ -43,6 +42,20 @@ def show_faults(grade: Grade, lab: Lab, show_check: Callable[[CheckResult], None
     _show(state, Text(promises[state]))
     for check in outcomes_of(lab, grade):
         show_check(check)
+
+
+def _of_a_fault(capstone: Capstone, number: int, state: State) -> str:
+    if capstone.kind == "review":
+        return {
+            "gone": message("fault {number} is found", number=number),
+            "there": message("fault {number} is not found yet", number=number),
+            "not judged": message("fault {number} cannot be judged yet", number=number),
+        }[state]
+    return {
+        "gone": message("fault {number} is gone", number=number),
+        "there": message("fault {number} is still there", number=number),
+        "not judged": message("fault {number} cannot be judged yet", number=number),
+    }[state]
 
 
 KEPT = ("Seed", "Answer", "Stuck?")

@@ -41,7 +41,7 @@ def symptom(learner: Any) -> None:
     print(f"Decision: {found['decision'] or 'none yet'}. Refused places: {len(found['marks'])}.")
     for mark in found["marks"]:
         print(f"  {mark['file']}, line {mark['line']}: {mark['why']}")
-    print("\nBoth versions run. In handout/:")
+    print("\nBoth versions run. In this folder:")
     print("  cd before && python train.py")
     print("  cp -r before after && patch -d after -p1 < change.diff && cd after && python train.py")
 
