@@ -4,7 +4,7 @@
                              └──── WeightAverage ─ what is evaluated
 
 Notable choices
-- The statistics are buffers of the policy, so whoever has the policy's state can convert its actions.
+- The statistics are buffers of the policy, so the policy's state is enough to convert its actions.
 - `wrapped` returns a module with the policy's own parameters: training it trains the policy.
 - Where `compile` is false the wrapped model runs eagerly. Checkpoints and logs are the same with and without it.
 """
