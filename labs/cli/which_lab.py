@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from labs.grading import catalog
 from labs.grading.catalog import Lab, find
-from labs.learner.pack import is_foreign
 from labs.learner.progress import Progress
 from labs.learner.workspace import Workspace, resolve
 
@@ -68,4 +68,5 @@ def has_mysteries() -> bool:
 
 def has_capstones() -> bool:
     """Whether the labs of this command are those of vla-debug-lab itself, which has them; a course pack has not."""
-    return not is_foreign() and find_spec("labs.capstones") is not None
+    own = Path(catalog.__file__).parents[1] == catalog.LABS_ROOT
+    return own and find_spec("labs.capstones") is not None
