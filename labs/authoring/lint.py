@@ -34,7 +34,7 @@ def lint(lab: Lab, declared: Declared) -> list[Violation]:
     """All violations that can be found by reading the lab's files. `declared` is what its checks.py declares."""
     found = [
         *_placeholders(lab),
-        *_seeds(lab),
+        *_metadata(lab),
         *_starter(lab),
         *_solution(lab),
         *_probe(lab),
@@ -45,7 +45,7 @@ def lint(lab: Lab, declared: Declared) -> list[Violation]:
     ]
     if isinstance(lab, Capstone):
         return [*found, *lint_capstone(lab, declared)]
-    return [*found, *_metadata(lab), *_small_fix(lab), *_checks(declared), *_lesson(lab)]
+    return [*found, *_place_in_the_catalogue(lab), *_why(lab), *_checks(declared), *_lesson(lab)]
 
 
 def _placeholders(lab: Lab) -> Iterator[Violation]:
@@ -66,6 +66,17 @@ def _author_files(lab: Lab) -> Iterable[Path]:
 
 
 def _metadata(lab: Lab) -> Iterator[Violation]:
+    if len(set(lab.seeds)) < FEWEST_SEEDS:
+        yield Violation(
+            "metadata", f"lab.toml: seeds has {len(set(lab.seeds))} different ones; it needs {FEWEST_SEEDS}."
+        )
+    for name in lab.editable:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            yield Violation("metadata", f"lab.toml: editable {name} must be inside the lab's folder.")
+
+
+def _place_in_the_catalogue(lab: Lab) -> Iterator[Violation]:
     tens = int(lab.id[0])
     if CHAPTERS[tens] != lab.chapter:
         # "usually": a chapter may have more than nine labs, and the lesson says so
@@ -82,18 +93,7 @@ def _metadata(lab: Lab) -> Iterator[Violation]:
             yield Violation("metadata", f"lab.toml: prerequisite {number} is not a lab.")
 
 
-def _seeds(lab: Lab) -> Iterator[Violation]:
-    if len(set(lab.seeds)) < FEWEST_SEEDS:
-        yield Violation(
-            "metadata", f"lab.toml: seeds has {len(set(lab.seeds))} different ones; it needs {FEWEST_SEEDS}."
-        )
-
-
 def _starter(lab: Lab) -> Iterator[Violation]:
-    for name in lab.editable:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
-            yield Violation("metadata", f"lab.toml: editable {name} must be inside the lab's folder.")
     for name in lab.editable:
         path = lab.folder / name
         if not path.is_file():
@@ -110,19 +110,21 @@ def _solution(lab: Lab) -> Iterator[Violation]:
     missing = [name for name in lab.editable if not (lab.solution / name).is_file()]
     for name in missing:
         yield Violation("solution", f"solutions/{lab.name}/{name} is missing: the whole file with the fix.")
-    why = lab.solution / ("post_mortem.md" if isinstance(lab, Capstone) else "why.md")
-    if not why.is_file() or not why.read_text(encoding="utf-8").strip():
-        yield Violation(
-            "solution", f"solutions/{lab.name}/{why.name} is missing or empty: explain the fix in one paragraph."
-        )
-    if not missing and changed_lines(lab, lab.solution) == 0:
+    if missing:
+        return
+    changed = changed_lines(lab, lab.solution)
+    if changed > LARGEST_FIX and not isinstance(lab, Capstone):  # which has several fixes
+        yield Violation("solution", f"the solution changes {changed} lines of the starter; at most {LARGEST_FIX}.")
+    if changed == 0:
         yield Violation("solution", "the solution is the same as the starter: nothing is fixed.")
 
 
-def _small_fix(lab: Lab) -> Iterator[Violation]:
-    changed = changed_lines(lab, lab.solution)
-    if changed > LARGEST_FIX:
-        yield Violation("solution", f"the solution changes {changed} lines of the starter; at most {LARGEST_FIX}.")
+def _why(lab: Lab) -> Iterator[Violation]:
+    why = lab.solution / "why.md"
+    if not why.is_file() or not why.read_text(encoding="utf-8").strip():
+        yield Violation(
+            "solution", f"solutions/{lab.name}/why.md is missing or empty: explain the fix in one paragraph."
+        )
 
 
 def _probe(lab: Lab) -> Iterator[Violation]:

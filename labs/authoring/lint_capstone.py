@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from labs.authoring.edits import EditError
 from labs.authoring.grading_rules import Graded
-from labs.authoring.variants import wrong_fixes
+from labs.authoring.variants import Variant, wrong_fixes
 from labs.authoring.violation import Violation
-from labs.capstones.capstone import BRIEF, POST_MORTEM, Capstone
+from labs.capstones.capstone import Capstone
 from labs.capstones.parts import states_of
 from labs.grading.declarations import Declared
-from labs.learner.workspace import HANDOUT
-from labs.locale import ENGLISH, LANGUAGES
+from labs.learner.handout import BRIEF, HANDOUT, POST_MORTEM, in_language
+from labs.locale import LANGUAGES
 
 ONLY = "only_"
 """A wrong fix of this name leaves one fault, the one whose check refuses it, and removes every other."""
@@ -32,11 +32,6 @@ def _texts(capstone: Capstone) -> Iterator[Violation]:
         for path in (folder / in_language(name, language) for language in LANGUAGES):
             if not path.is_file() or not path.read_text(encoding="utf-8").strip():
                 yield Violation("capstone", f"{path.parent.name}/{path.name} is missing or empty.")
-
-
-def in_language(name: str, language: str) -> str:
-    """The name of a text in a language: `brief.md` in English, `brief.ko.md` in Korean."""
-    return name if language == ENGLISH else name.replace(".md", f".{language}.md")
 
 
 def _faults(capstone: Capstone, declared: Declared) -> Iterator[Violation]:
@@ -72,9 +67,11 @@ def judge_starter_has_every_fault(capstone: Capstone, starter: Graded) -> Iterat
                 yield Violation("capstone", f"fault {number} is gone in the starter (seed {grade.seed})")
 
 
-def judge_partial_fixes(capstone: Capstone, refused: Sequence[Graded]) -> Iterator[Violation]:
-    """A partial fix leaves its own fault and no other. `refused` are the grades of the wrong fixes, in their order."""
-    for wrong, graded in zip(wrong_fixes(capstone), refused, strict=True):
+def judge_partial_fixes(
+    capstone: Capstone, wrongs: Sequence[Variant], refused: Sequence[Graded]
+) -> Iterator[Violation]:
+    """A partial fix leaves its own fault and no other. `refused` are the grades of `wrongs`, in their order."""
+    for wrong, graded in zip(wrongs, refused, strict=True):
         if not wrong.name.startswith(ONLY):
             continue
         left = {number for number, fault in enumerate(capstone.faults) if wrong.refused_by in fault.checks}

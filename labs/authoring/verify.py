@@ -123,7 +123,7 @@ class _Grading:
             refused.append(graded)
         if isinstance(self.lab, Capstone):
             yield from judge_starter_has_every_fault(self.lab, starter)
-            yield from judge_partial_fixes(self.lab, refused)
+            yield from judge_partial_fixes(self.lab, wrongs, refused)
         if any(name.endswith(".py") for name in self.lab.editable):
             stubbed = self._grade("the stub", self._stub(), trained=self._seeds[:1])
             yield from grading_rules.judge_stub(stubbed)

@@ -22,8 +22,6 @@ from labs.grading.catalog import Anchor, CatalogError, Chapter, Lab
 
 ROOT = Path(__file__).parent
 FILE = "capstone.toml"
-POST_MORTEM = "post_mortem.md"
-BRIEF = "brief.md"
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,6 +46,11 @@ class Capstone(Lab, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Not shown: the faults are of several chapters."""
     anchor: Anchor = Anchor(bug="", project="", urls=())
     """The documented cases are in the reference post-mortem."""
+
+    @property
+    def checks_of_faults(self) -> frozenset[str]:
+        """The ids of the checks that belong to a fault. Every other check is a promise, or an outcome."""
+        return frozenset(name for fault in self.faults for name in fault.checks)
 
     @property
     def name(self) -> str:

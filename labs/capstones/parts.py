@@ -39,7 +39,7 @@ def outcomes_of(capstone: Capstone, grade: Grade) -> list[CheckResult]:
 
 
 def _of_no_fault(capstone: Capstone, grade: Grade) -> list[CheckResult]:
-    of_a_fault = {name for fault in capstone.faults for name in fault.checks}
+    of_a_fault = capstone.checks_of_faults
     return [check for check in grade.checks if check.id not in of_a_fault and check.kind != "answer"]
 
 

@@ -17,18 +17,19 @@ from labs.cli.failures import RefusedError
 from labs.cli.options import LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
 from labs.cli.show_diff import show_diff
-from labs.cli.which_lab import which_lab
+from labs.cli.which_lab import is_capstone, which_lab
 from labs.grading.answers import ANSWERS, correct_answers
 from labs.grading.catalog import Lab
 from labs.grading.submission_text import clean
 from labs.learner import progress
 from labs.learner.checks_hash import checks_hash
 from labs.learner.diff import diff_from_starter, diff_of_answers
+from labs.learner.handout import BRIEF, HANDOUT, POST_MORTEM, text_to_read
 from labs.learner.hints import HINTS, hints
 from labs.learner.lesson import lesson_place
 from labs.learner.pack import has_solutions, require_solutions
-from labs.learner.workspace import HANDOUT, Workspace, resolve
-from labs.locale import current_language, message, translated
+from labs.learner.workspace import Workspace, resolve
+from labs.locale import message, translated
 
 
 def start(number: LabNumber, workspace: WorkspaceOption = None) -> None:
@@ -51,8 +52,9 @@ def show_started(here: Workspace, lab: Lab, copied: bool) -> None:
         _labelled("edit", path_markup(here.attempt(lab) / name))
     if lab.questions:
         _labelled("answer", path_markup(here.attempt(lab) / ANSWERS))
-    for name in briefs(lab):
-        _labelled("read", path_markup(here.attempt(lab) / name))
+    brief = text_to_read(lab.folder / HANDOUT, BRIEF)
+    if brief is not None:
+        _labelled("read", path_markup(here.attempt(lab) / brief.name))
     lesson = lesson_place(lab)
     if lesson is not None:
         _labelled("lesson", escape(clean(lesson)))
@@ -60,12 +62,6 @@ def show_started(here: Workspace, lab: Lab, copied: bool) -> None:
     next_command(f"lab run {lab.id}", "see the symptom")
     next_command(f"lab grade {lab.id}", "when you think it is fixed")
     out.print()
-
-
-def briefs(lab: Lab) -> list[str]:
-    """The name of the brief that is handed out, in the current language if it has one; for a lab without one, none."""
-    names = [f"brief.{current_language()}.md", "brief.md"]
-    return [name for name in names if (lab.folder / HANDOUT / name).is_file()][:1]
 
 
 def _labelled(label: str, markup: str) -> None:
@@ -173,9 +169,8 @@ def _solution(lab: Lab, scratch: Path) -> tuple[Path, str]:
 
         assert isinstance(lab, MysteryLab)
         return scratch, solution_of(lab, scratch)
-    names = ("why.md", f"post_mortem.{current_language()}.md", "post_mortem.md")
-    texts = [lab.solution / name for name in names if (lab.solution / name).is_file()]
-    return lab.solution, texts[0].read_text(encoding="utf-8").strip() if texts else ""
+    why = text_to_read(lab.solution, POST_MORTEM if is_capstone(lab) else "why.md")
+    return lab.solution, why.read_text(encoding="utf-8").strip() if why is not None else ""
 
 
 def _by_paragraph(text: str) -> str:

@@ -67,7 +67,9 @@ def grade(
         document = grading.json_document(grades)
         for lab, part, done in zip(labs, document["labs"], grades, strict=True):
             if is_capstone(lab):
-                part["faults"] = _faults_of(lab, done)
+                from labs.capstones.parts import faults_document
+
+                part["faults"] = faults_document(lab, done)
         emit(document)
         if len(grades) > 1 and not as_json:
             show_total(grades)
@@ -76,14 +78,6 @@ def grade(
         if gradescope is not None:
             write_atomically(gradescope, json.dumps(grading.gradescope(grades), indent=2).encode())
     raise typer.Exit(grading.exit_code(grades))
-
-
-def _faults_of(lab: Lab, done: Grade) -> list[dict[str, Any]]:
-    from labs.capstones.capstone import Capstone
-    from labs.capstones.parts import faults_document
-
-    assert isinstance(lab, Capstone)
-    return faults_document(lab, done)
 
 
 def _chosen(numbers: list[str] | None, every: bool, here: Workspace) -> list[Lab]:

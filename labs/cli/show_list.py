@@ -98,6 +98,9 @@ def _table(labs: Sequence[Lab], progress: Progress, title_width: int) -> Table:
     table.add_column(no_wrap=True)
     # One width for every chapter, so that the columns line up.
     table.add_column(width=min(title_width, out.width - BESIDE) if wide else None)
+    if wide:
+        table.add_column()
+        table.add_column(min_width=max(cell_len(translated(word)) for word in ("silent", "loud")))
     for lab in labs:
         sign, style = STATUS_MARKS[progress.status(lab.id)]
         title = Text(translated(lab.title), style="quiet" if progress.status(lab.id) == "passed" else "")
@@ -105,19 +108,11 @@ def _table(labs: Sequence[Lab], progress: Progress, title_width: int) -> Table:
         if wide:
             cells += [
                 Text("★" * lab.difficulty + "☆" * (3 - lab.difficulty), style="quiet", no_wrap=True),
-                Text(_padded(translated(lab.loudness), _LOUDNESS), style="quiet", no_wrap=True),
+                Text(translated(lab.loudness), style="quiet", no_wrap=True),
                 Text(message("{minutes} min", minutes=f"{lab.minutes:>3}"), style="quiet", no_wrap=True),
             ]
         table.add_row(*cells)
     return table
-
-
-_LOUDNESS = ("silent", "loud")
-
-
-def _padded(text: str, words: Sequence[str]) -> str:
-    """The text in the width of the longest of some words, so that the columns of all tables line up."""
-    return text + " " * (max(cell_len(translated(word)) for word in words) - cell_len(text))
 
 
 def _legend() -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
 
-from labs.grading import catalog
 from labs.grading.catalog import Lab, find
+from labs.learner.pack import are_own
 from labs.learner.progress import Progress
 from labs.learner.workspace import Workspace, resolve
+
+if TYPE_CHECKING:
+    from labs.capstones.capstone import Capstone
 
 
 def which_lab(number: str, workspace: Path | None) -> Lab:
@@ -47,8 +51,8 @@ def shipped_capstones() -> Sequence[Lab]:
     return all_capstones()
 
 
-def is_capstone(lab: Lab) -> bool:
-    """Whether a lab is a capstone."""
+def is_capstone(lab: Lab) -> TypeGuard[Capstone]:
+    """Whether a lab is a capstone. Told by its name, because a course pack has no such class."""
     return lab.name.startswith("capstone_")
 
 
@@ -68,5 +72,4 @@ def has_mysteries() -> bool:
 
 def has_capstones() -> bool:
     """Whether the labs of this command are those of vla-debug-lab itself, which has them; a course pack has not."""
-    own = Path(catalog.__file__).parents[1] == catalog.LABS_ROOT
-    return own and find_spec("labs.capstones") is not None
+    return are_own() and find_spec("labs.capstones") is not None

@@ -53,7 +53,12 @@ def current_pack() -> Pack | None:
 
 def is_foreign() -> bool:
     """Whether the labs come from a pack elsewhere, with `--pack`. Raises CatalogError."""
-    return current_pack() is not None and Path(__file__).parents[1].resolve() != catalog.LABS_ROOT
+    return current_pack() is not None and not are_own()
+
+
+def are_own() -> bool:
+    """Whether the labs are those of this installation, and not of another folder."""
+    return Path(__file__).parents[1].resolve() == catalog.LABS_ROOT
 
 
 def require_version(pack: Pack) -> None:

@@ -25,11 +25,10 @@ from labs.grading.answers import ANSWERS, blank
 from labs.grading.catalog import Lab
 from labs.learner.atomic_file import flush_folder, write_atomically
 from labs.learner.former_names import names_of
+from labs.learner.handout import HANDOUT
 from labs.learner.pack import current_pack, is_foreign
 
 STATE = ".lab"
-HANDOUT = "handout"
-"""The folder of a lab with what its learners receive beside the editable files."""
 DEFAULT = "workspace"
 PACK_OF = "pack"
 """The file in `.lab/` with the name of the pack, in the workspace of a pack."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from labs.authoring.lab_module import load_module
 from labs.capstones.capstone import find_capstone
 from labs.grading.catalog import Lab
 
@@ -22,12 +22,7 @@ def capstone() -> Lab:
 
 @pytest.fixture(scope="module")
 def history(capstone: Lab) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_history", capstone.folder / "make_history.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(capstone.folder / "make_history.py")
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
+from labs.authoring.lab_module import load_module
 from labs.capstones.capstone import find_capstone
 from labs.grading.catalog import Lab
 
@@ -19,16 +18,6 @@ def capstone() -> Lab:
     found = find_capstone("c2")
     assert found is not None
     return found
-
-
-def loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"c2_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_change_applies_and_every_file_compiles(capstone: Lab, tmp_path: Path) -> None:
@@ -41,8 +30,8 @@ def test_change_applies_and_every_file_compiles(capstone: Lab, tmp_path: Path) -
         assert file.read_bytes() != (handout / "before" / file.name).read_bytes()
 
 
-def test_faults_are_where_the_checks_look(capstone: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = loaded(capstone.folder / "checks.py", monkeypatch)
+def test_faults_are_where_the_checks_look(capstone: Lab) -> None:
+    checks = load_module(capstone.folder / "checks.py")
     shown = checks.new_lines((capstone.folder / "handout" / "change.diff").read_text())
     places = {(fault.file, checks.lines_of(fault, shown).start) for fault in checks.FAULTS}
     assert places == {("data.py", 27), ("model.py", 34), ("train.py", 37), ("train.py", 47), ("evaluate.py", 46)}
@@ -65,10 +54,8 @@ def test_faults_are_where_the_checks_look(capstone: Lab, monkeypatch: pytest.Mon
         ("[[refused]]\n" * 41, "review.toml refuses 41 places; name the few that must change."),
     ],
 )
-def test_bad_review_gets_a_sentence(
-    capstone: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
-) -> None:
-    probe = loaded(capstone.folder / "probe.py", monkeypatch)
+def test_bad_review_gets_a_sentence(capstone: Lab, tmp_path: Path, text: str, sentence: str) -> None:
+    probe = load_module(capstone.folder / "probe.py")
     path = tmp_path / "review.toml"
     path.write_text(text)
     with pytest.raises(probe.ReviewError) as raised:

@@ -15,8 +15,8 @@ import pytest
 import torch
 import yaml
 
-from labs.authoring.edits import apply_blocks, parse_edit
 from labs.authoring.lab_module import load_module
+from labs.authoring.variants import find_variant
 from labs.capstones.capstone import find_capstone
 
 CAPSTONE = find_capstone("c3")
@@ -47,10 +47,8 @@ def test_without_the_first_fault_the_job_ends_between_its_first_validation_and_i
 
 
 def test_only_the_order_is_left_where_the_partial_fix_says_so() -> None:
-    edit = parse_edit((CAPSTONE.folder / "wrong_fixes" / "only_the_order.diff").read_text(encoding="utf-8"), "order")
-    solved = (CAPSTONE.solution / "data.py").read_text(encoding="utf-8")
-    shipped = (CAPSTONE.folder / "data.py").read_text(encoding="utf-8")
-    assert apply_blocks(solved, edit.blocks["data.py"], "data.py", "order") == shipped
+    left = find_variant(CAPSTONE, "only_the_order").files(CAPSTONE)
+    assert left["data.py"] == (CAPSTONE.folder / "data.py").read_text(encoding="utf-8")
 
 
 def test_the_log_is_that_of_the_project() -> None:

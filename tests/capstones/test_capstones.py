@@ -141,7 +141,7 @@ def test_partial_fix_that_leaves_another_fault_is_a_violation() -> None:
     def judged(*names: str) -> list[str]:
         grades = [Graded(wrong.label, ()) for wrong in wrongs]
         grades[number] = Graded("a", (grade_of(capstone, **dict.fromkeys(names, "failed")),))
-        return [violation.sentence for violation in judge_partial_fixes(capstone, grades)]
+        return [violation.sentence for violation in judge_partial_fixes(capstone, wrongs, grades)]
 
     assert judged(own.checks[0]) == []
     assert judged(own.checks[0], other.checks[0]) != []
