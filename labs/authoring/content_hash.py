@@ -1,7 +1,8 @@
 """What a verification depends on: one hash for each part that can change a lab's verdicts.
 
 Prose does not count: hints, why.md, the lesson, comments, docstrings, the sentences of `@check` and `@wrong_fix`, and
-the fields of lab.toml that only describe. Other text inside code counts, such as the sentence that a recogniser builds.
+the fields of lab.toml and capstone.toml that only describe. Other text inside code counts, such as the sentence that a
+recogniser builds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from labs.authoring.canonical import canonical_form
 from labs.authoring.edits import EditError
 from labs.authoring.imports import DEBUGKIT, PACKAGE, used_of_debugkit, with_shared_modules
 from labs.authoring.variants import read_variant, variant_paths
+from labs.capstones.capstone import Capstone
 from labs.grading.catalog import Lab
 
 RECORDS = ("verified.json", "mutants.json", "equivalent_mutants.toml")
@@ -29,7 +31,8 @@ _PACKAGE = PACKAGE
 _LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", DEBUGKIT
 # Of the grader: how a grade is shown, and the answers, which every `lab dev verify` checks and no grade in it contains.
 _NO_PART = ("feedback.py", "comparison.py", "documents.py", "answers.py")
-_NOT_GRADED = ("lab.toml", "figures.py")  # lab.toml counts by its fields
+# The first two count by their fields; the others make what pages and handouts show.
+_NOT_GRADED = ("lab.toml", "capstone.toml", "figures.py", "make_evidence.py", "make_history.py")
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +66,8 @@ def folder_hash(folder: Path, left_out: tuple[str, ...] = ()) -> str:
 
 def _of_lab(lab: Lab) -> str:
     forms = {"lab.toml": repr([getattr(lab, field) for field in FIELDS])}
+    if isinstance(lab, Capstone):
+        forms["faults"] = repr([fault.checks for fault in lab.faults])
     if lab.questions:
         forms["questions"] = repr([(one.id, one.form, one.unit, one.choices) for one in lab.questions])
     for kind, folder in (("lab", lab.folder), ("solution", lab.solution)):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from labs.authoring.plots import COLOURS, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
+from labs.live_tensors import graph_nodes
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
 
@@ -35,11 +36,4 @@ def figures(out: Path) -> None:
 
 
 def _nodes_alive() -> int:
-    tensors = [found for found in gc.get_objects() if issubclass(type(found), Tensor)]
-    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        new = {node for node, _ in waiting.pop().next_functions if node is not None} - seen
-        seen |= new
-        waiting += new
-    return len(seen)
+    return graph_nodes([found for found in gc.get_objects() if issubclass(type(found), Tensor)])

@@ -6,14 +6,13 @@ holds free memory in reserve shows no rise for minutes.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from labs.live_tensors import bytes_of, counting_from_here, graph_nodes, live_tensors
 from labs.reference_training import with_dropout
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy
@@ -31,12 +30,12 @@ def alive(learner: Any, batches: list[dict[str, Tensor]], steps: int, seed: int,
     counts: dict[str, list[int]] = {}
 
     def look() -> None:
-        tensors = _live_tensors()
+        tensors = live_tensors()
         found = {
-            "nodes of autograd graphs": _nodes(tensors),
-            "nodes of the largest graph": max((_nodes([tensor]) for tensor in tensors), default=0),
+            "nodes of autograd graphs": graph_nodes(tensors),
+            "nodes of the largest graph": max((graph_nodes([tensor]) for tensor in tensors), default=0),
             "tensors": len(tensors),
-            "bytes of tensors": _bytes(tensors),
+            "bytes of tensors": bytes_of(tensors),
         }
         for what, count in found.items():
             counts.setdefault(what, []).append(count)
@@ -48,7 +47,7 @@ def alive(learner: Any, batches: list[dict[str, Tensor]], steps: int, seed: int,
             yield {name: value.clone() for name, value in batches[step % len(batches)].items()}
         look()
 
-    with _counting_from_here():
+    with counting_from_here():
         learner.policy.train_epoch(policy, stream(), _optimizer(policy), *([lambda *_: None] if logged else []))
     return counts
 
@@ -125,11 +124,11 @@ def symptom(learner: Any) -> None:
 
     def look(step: int, averages: dict[str, float]) -> None:
         if (step + 1) % LOOK_EVERY == 0:
-            tensors = _live_tensors()
-            count = f"{_bytes(tensors) / 2**20:19.2f}   {_nodes(tensors):17,}"
+            tensors = live_tensors()
+            count = f"{bytes_of(tensors) / 2**20:19.2f}   {graph_nodes(tensors):17,}"
             print(f"  {step + 1:4d}   {averages['loss']:11.4f}   {count}", flush=True)
 
-    with _counting_from_here():
+    with counting_from_here():
         averages = learner.policy.train_epoch(policy, _stream(STEPS), _optimizer(policy), look)
     print("\nThe epoch: " + ", ".join(f"{name} {value:.3f}" for name, value in averages.items()))
 
@@ -140,37 +139,3 @@ def _optimizer(policy: Policy) -> torch.optim.Optimizer:
 
 def _stream(steps: int) -> Iterable[dict[str, Tensor]]:
     return batches(demonstrations(steps * BATCH_SIZE, SEED), BATCH_SIZE, steps=steps, seed=SEED)
-
-
-@contextmanager
-def _counting_from_here() -> Iterator[None]:
-    """Exclude the objects that exist now from the counts, which also makes counting faster."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _live_tensors() -> list[Tensor]:
-    gc.collect()  # an unreachable cycle is not alive
-    return [found for found in gc.get_objects() if issubclass(type(found), Tensor)]
-
-
-def _bytes(tensors: list[Tensor]) -> int:
-    """The bytes of the tensors' storages; a shared storage is counted once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values())
-
-
-def _nodes(tensors: list[Tensor]) -> int:
-    """The number of autograd nodes that can be reached from the tensors."""
-    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        for node, _ in waiting.pop().next_functions:
-            if node is not None and node not in seen:
-                seen.add(node)
-                waiting.append(node)
-    return len(seen)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from labs.authoring.content_hash import content_of
 from labs.authoring.grading_rules import Graded
 from labs.authoring.lint import lint
 from labs.authoring.lint_capstone import ONLY, judge_partial_fixes, judge_starter_has_every_fault, lint_capstone
@@ -129,6 +130,16 @@ def test_fault_without_a_check_or_with_anothers_is_a_violation() -> None:
     found = " ".join(violation.sentence for violation in lint_capstone(twice, declared))
     assert "test_nothing is not a check" in found
     assert f"{name} belongs to 2 faults" in found
+
+
+def test_description_of_a_fault_needs_no_new_verification_and_its_checks_do() -> None:
+    capstone = all_capstones()[0]
+    first, *others = capstone.faults
+    reworded = msgspec.structs.replace(first, what="Another sentence.")
+    judged_by_another = msgspec.structs.replace(first, checks=(declared_by(capstone).checks[-1].id,))
+    wanted = content_of(capstone).lab
+    assert content_of(with_faults(capstone, reworded, *others)).lab == wanted
+    assert content_of(with_faults(capstone, judged_by_another, *others)).lab != wanted
 
 
 def test_partial_fix_that_leaves_another_fault_is_a_violation() -> None:

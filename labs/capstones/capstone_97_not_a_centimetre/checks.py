@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect
 from labs.invariants import expect_equal, expect_success_rate, listed, random_batch
+from labs.reference_training import train_step
 from labs.vla.dataset import Frames, batches, demonstrations
 from labs.vla.normalization import ActionStatistics
 from labs.vla.policy import Policy, PolicyConfig
 from labs.vla.randomness import private_randomness
-from labs.vla.training import MAX_GRADIENT_NORM, learning_rate_at
+from labs.vla.training import learning_rate_at
 
 EPISODES = 50
 SUCCESS_BAR = 0.85
@@ -254,12 +254,7 @@ def trained(config: dict[str, Any]) -> tuple[Policy, list[float]]:
         stream = batches(training_frames(config), settings["batch_size"], settings["steps"], config["seed"])
         for step, batch in enumerate(stream):
             optimizer.param_groups[0]["lr"] = learning_rate_at(step, settings["steps"], settings["learning_rate"])
-            loss: Tensor = policy(**batch).loss
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRADIENT_NORM)
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(train_step(policy, optimizer, batch))
     return policy, losses
 
 

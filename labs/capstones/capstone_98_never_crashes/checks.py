@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_equal, expect_success_rate, random_batch, random_padding
+from labs.reference_training import train_step
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.normalization import ActionStatistics
 from labs.vla.policy import Policy, PolicyConfig
@@ -265,12 +266,7 @@ def reference_fit(
     losses = []
     for batch, rate in zip(stream, rates, strict=True):
         optimizer.param_groups[0]["lr"] = rate
-        optimizer.zero_grad()
-        loss = policy(**batch).loss
-        loss.backward()
-        nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+        losses.append(train_step(policy, optimizer, batch))
     return {name: value.detach() for name, value in policy.named_parameters()}, losses, rates
 
 

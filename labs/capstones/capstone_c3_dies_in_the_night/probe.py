@@ -6,7 +6,6 @@ cluster is simulated by a limit on the bytes of live storages.
 
 from __future__ import annotations
 
-import gc
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,10 +16,11 @@ from unittest.mock import patch
 
 import torch
 import yaml
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as hooks_of_all
 
 from debugkit.measurements.memory_profile.storage_counter import StorageCounter
+from labs.live_tensors import bytes_of, counting_from_here, graph_nodes, live_tensors
 from labs.reference_training import with_dropout
 from labs.vla.dataset import Batch
 from labs.vla.randomness import private_randomness
@@ -40,11 +40,11 @@ def alive(learner: Any, config: dict[str, Any]) -> dict[str, list[int]]:
     counts: dict[str, list[int]] = {"autograd nodes": [], "tensors": [], "bytes of tensors": []}
 
     def look(_step: int, _loss: float) -> None:
-        tensors = _live_tensors()
-        for what, count in zip(counts, (_nodes(tensors), len(tensors), _bytes(tensors)), strict=True):
+        tensors = live_tensors()
+        for what, count in zip(counts, (graph_nodes(tensors), len(tensors), bytes_of(tensors)), strict=True):
             counts[what].append(count)
 
-    with _folder() as folder, _counting_from_here():
+    with _folder() as folder, counting_from_here():
         learner.train.train(config, folder, look)
     return counts
 
@@ -57,7 +57,7 @@ def left_by_validation(learner: Any, batches: list[Batch], watched: list[str], s
     """
     policy = with_dropout(learner.model.build_policy(seed, 0.1)).train()
     hooks = [_hooks(policy)]
-    with _counting_from_here():
+    with counting_from_here():
         counts = [_tensors_and_bytes()]
         for _ in range(2):
             learner.evaluate.validate(policy, batches, watched)
@@ -239,43 +239,9 @@ def _folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@contextmanager
-def _counting_from_here() -> Iterator[None]:
-    """Exclude the objects that exist now from the counts, which also makes counting faster."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _live_tensors() -> list[Tensor]:
-    gc.collect()  # an unreachable cycle is not alive
-    return [found for found in gc.get_objects() if issubclass(type(found), Tensor)]
-
-
 def _tensors_and_bytes() -> list[int]:
-    tensors = _live_tensors()
-    return [len(tensors), _bytes(tensors)]
-
-
-def _bytes(tensors: list[Tensor]) -> int:
-    """The bytes of the tensors' storages; a shared storage is counted once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values())
-
-
-def _nodes(tensors: list[Tensor]) -> int:
-    """The number of autograd nodes that can be reached from the tensors."""
-    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        for node, _ in waiting.pop().next_functions:
-            if node is not None and node not in seen:
-                seen.add(node)
-                waiting.append(node)
-    return len(seen)
+    tensors = live_tensors()
+    return [len(tensors), bytes_of(tensors)]
 
 
 def _hooks(policy: nn.Module) -> dict[str, int]:
