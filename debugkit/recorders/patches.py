@@ -37,11 +37,13 @@ class Patches:
         before: Callable[..., None] | None = None,
         after: Callable[..., None] | None = None,
         returned: Callable[..., None] | None = None,
+        wrapped: Callable[..., Any] | None = None,
     ) -> None:
         """Call `before(*args, **kwargs)` and `after(*args, **kwargs)` around `owner.name`, whose result is unchanged.
 
-        `returned(result, *args, **kwargs)` gets the result too. Neither `after` nor `returned` is called if it raises.
-        A missing attribute is skipped: names differ between versions of PyTorch.
+        `returned(result, *args, **kwargs)` gets the result too, and `wrapped(result, *args, **kwargs)` returns what the
+        caller gets in its place. None of the last three is called if `owner.name` raises. A missing attribute is
+        skipped: names differ between versions of PyTorch.
         """
         original = getattr(owner, name, None)
         if original is None:
@@ -57,6 +59,8 @@ class Patches:
                 after(*args, **kwargs)
             if returned is not None and self._live:
                 returned(result, *args, **kwargs)
+            if wrapped is not None and self._live:
+                result = wrapped(result, *args, **kwargs)
             return result
 
         setattr(owner, name, wrapper)

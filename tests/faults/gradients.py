@@ -188,3 +188,23 @@ def checkpoint_of_a_wrapper_loaded_without_strict(program: Program) -> None:
             self.optimizer.step()
 
     program.train = train
+
+
+@fault("DK119", of="llama_with_padded_rows", by="watch")
+def loss_rebuilt_so_that_backward_runs(program: Program) -> None:
+    def train(self: Program) -> None:
+        for _ in range(STEPS):
+            self.optimizer.zero_grad()
+            loss = torch.tensor(float(self.loss(self.draw())), requires_grad=True)
+            loss.backward()  # DK119
+            self.optimizer.step()
+
+    program.train = train
+
+
+@fault("DK120", of="siglip_regresses_an_action", says="standard deviation is 1")
+def weights_drawn_with_a_deviation_of_one(program: Program) -> None:
+    torch.manual_seed(0)
+    for parameter in program.model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter)

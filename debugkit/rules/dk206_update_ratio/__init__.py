@@ -23,7 +23,8 @@ learning rate, and look for a factor that is applied twice, such as a loss that 
 stepped per batch.
 
 ## When it stays silent
-- The first 20 steps of a parameter; updates that are large at first while the loss falls.
+- The first 20 steps of a parameter, or the first 8 if its updates are too small; updates that are large at first while
+  the loss falls.
 - Updates that are large at first, if the losses come from different numbers of calls of the model, as when a loss is
   summed over episodes of different length.
 - A learning rate that is rising, is 0, or has decayed below a tenth of its maximum.
@@ -62,6 +63,8 @@ _FEWEST_AT_FIRST = 2
 _REPLACED = 0.5
 _IN_A_ROW = 5
 _WARM_UP = 20
+_FEWEST_LOW = 8
+"""Steps after which updates that were always too small are told: unlike large ones, they do not settle."""
 _FEWEST_ELEMENTS = 16
 _DECAYED = 0.1
 _NAMED = 8
@@ -92,15 +95,16 @@ def _wrong_sizes(seen: ParameterUpdates, losses: Losses | None, context: Context
         label = optimizer if several else optimizer.partition(" ")[0]
         measured = [parameter for parameter in all_of_them if _is_measurable(parameter)]
         high = [parameter for parameter in measured if all(update.ratio > _HIGH for update in parameter.last)]
-        low = [parameter for parameter in measured if is_low(parameter)]
+        early = [parameter for parameter in all_of_them if _is_measurable(parameter, _FEWEST_LOW)]
+        low = [parameter for parameter in early if is_low(parameter)]
         at_first = [parameter for parameter in all_of_them if _is_large_at_first(parameter)]
         course = course_of(losses)
         if high:
             yield _finding(context, label, high, measured, "too large")
         elif len(at_first) * 2 > len(all_of_them) and course is not None and _does_harm(at_first, course):
             yield _large_at_first(context, label, at_first, all_of_them, course)
-        if len(low) * 2 > len(measured):
-            yield _finding(context, label, low, measured, "too small")
+        if len(low) * 2 > len(early):
+            yield _finding(context, label, low, early, "too small")
         elif measured and course is not None and label.startswith("SGD"):
             yield from _hopelessly_slow(context, label, measured, course)
 
@@ -115,9 +119,9 @@ def _is_matrix(parameter: ParameterHistory) -> bool:
     )
 
 
-def _is_measurable(parameter: ParameterHistory) -> bool:
+def _is_measurable(parameter: ParameterHistory, fewest: int = _WARM_UP + _IN_A_ROW) -> bool:
     return (
-        parameter.steps >= _WARM_UP + _IN_A_ROW
+        parameter.steps >= fewest
         and len(parameter.last) == _IN_A_ROW
         and all(update.learning_rate > 0.0 and not update.rising for update in parameter.last)
     )

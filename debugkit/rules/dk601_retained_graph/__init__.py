@@ -1,25 +1,32 @@
-"""Losses of past steps are kept with their autograd graphs, and their number grows with every step.
+"""Losses of past steps are kept with their autograd graphs, or the gradients are.
 
 ## What it finds
-A running total (`total += loss`), or a list or dict of losses or outputs that still have a `grad_fn`.
+- A running total (`total += loss`), or a list or dict of losses or outputs that still have a `grad_fn`, so that their
+  number grows with every step.
+- Gradients that have a `grad_fn` when the optimizer steps, because of `backward(create_graph=True)`, in five steps in
+  which nothing differentiated them.
 
 ## Why it hurts
 Each of them keeps the graph of its whole forward pass: hundreds of nodes per step, and every activation that backward
 did not free. Memory grows until the run ends hours later with an out-of-memory error at an unrelated line. The graph
-of a running total also gets deeper with each step, and a later `backward()` on it would traverse all steps.
+of a running total also gets deeper with each step, and a later `backward()` on it would traverse all steps. A gradient
+with a graph refers to its parameter and the parameter to its gradient, so that the step's activations are freed only
+when the gradients are reset, and backward records twice the work.
 
 ## Evidence
 The number of graphs of earlier steps that are alive after each of the last steps, the variable that holds them, and the
-number of graph nodes.
+number of graph nodes. For gradients, the number of steps, and the line of `backward()`.
 
 ## Fix
 Keep the number, not the graph: `total += loss.item()`, or `loss.detach()`, which does not wait for the GPU. Emptying
-caches and `gc.collect()` do not free anything that is still referenced.
+caches and `gc.collect()` do not free anything that is still referenced. Remove `create_graph=True`.
 
 ## When it stays silent
 Detached losses; the last loss or output, which a variable holds until the next step; gradient accumulation; graphs that
 are kept on purpose (`retain_graph`, truncated backpropagation through time), as long as they are released again; the
-losses of one iteration in which several optimizers step, as long as the next iteration does not add to them.
+losses of one iteration in which several optimizers step, as long as the next iteration does not add to them. Gradients
+that are differentiated before the step, by `torch.autograd.grad` or a second `backward()`: gradient penalties,
+AdaHessian.
 
 ## Cost
 One weak reference per loss and per output of the model. The variable that holds the graphs is searched for only once.
@@ -63,6 +70,10 @@ class RetainedGraphs(PlainData):
     holder: Holder | None = None
     of: Literal["loss", "output"] = "loss"
     """Whether the graphs were built for losses, or for outputs of the model whose losses are gone."""
+    gradients: int = 0
+    """The steps of an optimizer with gradients that had a graph, and that nothing had differentiated."""
+    backward_at: SourceLine | None = None
+    """The line of the first `backward()` that recorded such gradients."""
 
     @property
     def rises(self) -> int:
@@ -87,7 +98,20 @@ RISES = 5
     needs=(RetainedGraphs,),
 )
 def judge(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
-    yield from or_too_short(_kept(seen, context), len(seen.alive), RISES + 1)  # none is past at the first step
+    found = [*_kept(seen, context), *_graphs_of_gradients(seen, context)]
+    yield from or_too_short(found, len(seen.alive), RISES + 1)  # none is past at the first step
+
+
+def _graphs_of_gradients(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
+    if seen.gradients < RISES:
+        return
+    yield context.finding(
+        f"The gradients had a graph in {seen.gradients} steps, and nothing differentiated them: `backward()` was "
+        "called with `create_graph=True`.",
+        at=seen.backward_at,
+        evidence={"steps": seen.gradients, "threshold": RISES},
+        fix="Remove `create_graph=True`.",
+    )
 
 
 def _kept(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:

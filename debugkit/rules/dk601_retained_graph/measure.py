@@ -16,9 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from debugkit._torch_private import in_backward, is_compiled, sequence_number
+from debugkit.finding import SourceLine
+from debugkit.frames import user_line
 from debugkit.measurements.autograd_graph.measure import walk
 from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.recorders.module_calls import ModuleCalls
+from debugkit.recorders.patches import Patches
 from debugkit.rules.dk601_retained_graph import Holder, RetainedGraphs
 from debugkit.rules.dk601_retained_graph.holder_names import find_holder
 from debugkit.setup import TrainingSetup
@@ -83,24 +86,44 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
         self._stepped = 0  # id() of the optimizer whose step ends
         roots = [] if is_compiled(setup.model) else [("", setup.model)]
         self._calls = ModuleCalls(roots, after=self._returned)
+        self._patches = Patches()
+        self._gradients = 0
+        self._backwards: list[SourceLine | None] = []  # since the last step
+        self._called = False  # the model, with gradients, since the last backward
+        self._differentiated = False
+        self._backward_at: SourceLine | None = None
 
     def __enter__(self) -> Self:
         self._calls.__enter__()
+        self._patches = Patches()
+        self._patches.around(torch.autograd, "grad", before=self._differentiates)
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._patches.__exit__(None, None, None)
         self._calls.remove()
+
+    def _differentiates(self, *_: Any, **__: Any) -> None:
+        self._differentiated = True
 
     def _returned(self, _path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         if torch.is_grad_enabled() and not in_backward():
+            self._called = True
             for _, tensor in tensors_in(output):
                 self._outputs.mark(tensor)
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         self._losses.mark(losses[0])
+        self._backwards.append(user_line())
+        self._differentiated |= not self._called  # this loss may be computed from gradients
+        self._called = False
 
     def after_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
         self._stepped = id(optimizer)
+        if self._backwards and not self._differentiated and _has_graph(optimizer):
+            self._gradients += 1
+            self._backward_at = self._backward_at or self._backwards[0]
+        self._backwards, self._differentiated = [], False
 
     def end_step(self, _step: int, /) -> None:
         alive = max(self._losses.end_step(self._stepped), self._outputs.end_step(self._stepped), key=len)
@@ -111,8 +134,15 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
     def observation(self) -> RetainedGraphs:
         losses, outputs = self._losses.alive, self._outputs.alive
         if sum(losses) >= sum(outputs):
-            return RetainedGraphs(losses, self._holder)
-        return RetainedGraphs(outputs, self._holder, "output")
+            return RetainedGraphs(losses, self._holder, "loss", self._gradients, self._backward_at)
+        return RetainedGraphs(outputs, self._holder, "output", self._gradients, self._backward_at)
+
+
+def _has_graph(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the first gradient that the optimizer has was recorded by autograd itself."""
+    gradients = (p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+    first = next(gradients, None)
+    return first is not None and first.grad_fn is not None
 
 
 def _holder(numbers: set[int]) -> Holder | None:

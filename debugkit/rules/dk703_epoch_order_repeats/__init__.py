@@ -1,29 +1,35 @@
-"""The data are shuffled, but every epoch visits them in the same order.
+"""Every epoch visits the data in the same order, or every step reads the same batch.
 
 ## What it finds
 - Before training: a shuffling sampler that gives the same order twice, although the random state has advanced, or whose
   order does not change after `set_epoch(n + 1)`.
 - In a running loop: a shuffling DistributedSampler that is iterated again for the same epoch, with training steps each
   time, because the loop does not call `set_epoch`.
+- In a running loop: a loader with `shuffle=True` (a RandomSampler or a SubsetRandomSampler) that gives an order it gave
+  in an earlier epoch, because its generator or the global one was seeded again.
+- In a running loop: a loader that is started again for each step (`next(iter(loader))`), and gives the same first batch
+  of several each time.
 
-A sampler without `set_epoch` whose order repeats is a `warning`, because the order may be fixed on purpose.
+All but the first two with `set_epoch` are a `warning`, because the order may be fixed on purpose.
 
 ## Why it hurts
 The same samples share a batch in every epoch, so the noise of the gradients does not average out. Nothing reports it.
 
 ## Evidence
 The number of indices that were compared, or how often the epoch was started (more than once is a finding), and the line
-that starts it.
+that starts it, or that seeded the global generator last.
 
 ## Fix
-Call `sampler.set_epoch(epoch)` before each epoch. In your own sampler, keep one generator for all epochs.
+Call `sampler.set_epoch(epoch)` before each epoch. In your own sampler, keep one generator for all epochs. Seed once,
+before the first epoch. Make one iterator for an epoch: `for batch in loader:`.
 
 ## When it stays silent
 Samplers that do not shuffle; a DistributedSampler before training, because only the loop can call `set_epoch`;
-validation loaders, whose iteration is not followed by a training step; fewer than six indices.
+validation loaders, whose iteration is not followed by a training step; fewer than six indices, or ten in a running
+loop; one batch that is read once and trained on in every step; a validation batch that is read in each step.
 
 ## Cost
-Reads two orders of at most a thousand indices each, and no data.
+Reads two orders of at most a thousand indices each, and no data. In a loop, keeps the first 64 indices of each epoch.
 
 ## Lesson
 [Lab 72](../../lessons/reproducibility/72_a_step_apart.md)
@@ -37,6 +43,10 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
 from debugkit.observation import measured_by, observed_by
 from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
+
+SAME_BATCHES = 4
+"""Steps for each of which the loader was started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +82,45 @@ class RepeatedEpoch:
     at: SourceLine | None
 
 
+@dataclass(frozen=True, slots=True)
+class RepeatedOrder:
+    """A sampler that shuffles and gave an order that it had given before, with training steps each time."""
+
+    sampler: str
+    epochs: int
+    """How often it was iterated with training steps."""
+    times: int
+    """How many of these had an order that had been there before."""
+    compared: int
+    """The number of indices that were equal, in their order."""
+    at: SourceLine | None
+    seeded: bool
+    """Whether the line is one that seeded the global generator; otherwise it started the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameBatch:
+    """A loader that was started again for each of several steps, and read no further than the same first indices."""
+
+    sampler: str
+    steps: int
+    read: int
+    """The largest number of indices that were read after one start."""
+    size: int
+    """The number of indices in an epoch."""
+    at: SourceLine | None
+
+
 @observed_by(".measure:TrainedEpochsProbe")
 @dataclass(frozen=True, slots=True)
 class TrainedEpochs:
-    """The iterations of shuffling distributed samplers in a live loop that were followed by training steps."""
+    """The iterations of samplers in a live loop that were followed by training steps."""
 
     repeated: tuple[RepeatedEpoch, ...]
+    """Of distributed samplers."""
     starts: int
+    orders: tuple[RepeatedOrder, ...] = ()
+    same_batch: tuple[SameBatch, ...] = ()
 
 
 @rule(
@@ -93,7 +135,7 @@ class TrainedEpochs:
 def judge(orders: EpochOrders | None, trained: TrainedEpochs | None, context: Context) -> Iterator[Finding]:
     if orders is None and trained is None:
         raise NotExamined(
-            "No data loader with a sampler was given, and no loop iterated a DistributedSampler that shuffles."
+            "No data loader with a sampler was given, and no loop trained on one whose sampler is one of torch's."
         )
     yield from _before_training(orders, context) if orders is not None else ()
     yield from _while_training(trained, context) if trained is not None else ()
@@ -129,4 +171,24 @@ def _while_training(trained: TrainedEpochs, context: Context) -> Iterator[Findin
             at=epoch.at,
             evidence={"epoch": epoch.epoch, "starts": epoch.times, "threshold": 1},
             fix="Call `sampler.set_epoch(epoch)` at the start of each epoch.",
+        )
+    for order in trained.orders:
+        yield context.finding(
+            f"{counted(order.times, 'epoch')} of {order.epochs} had an order that an earlier one had: the first "
+            f"{order.compared} indices of the {order.sampler} are equal.",
+            at=order.at,
+            evidence={"epochs": order.epochs, "times": order.times, "compared": order.compared, "threshold": 1},
+            fix="Do not seed the global generator inside the loop."
+            if order.seeded
+            else "Seed the generator of the loader once, before the first epoch.",
+            severity=Severity.WARNING,
+        )
+    for same in trained.same_batch:
+        yield context.finding(
+            f"The loader was started again for each of {same.steps} steps and gave the same first batch each time: "
+            f"{same.read} of {counted(same.size, 'index', 'indices')} were read.",
+            at=same.at,
+            evidence={"steps": same.steps, "read": same.read, "size": same.size, "threshold": SAME_BATCHES},
+            fix="Make one iterator for each epoch: `for batch in loader:`.",
+            severity=Severity.WARNING,
         )

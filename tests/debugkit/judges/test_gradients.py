@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debugkit.declare import Declare
-from debugkit.finding import Finding, NotExamined, Severity
+from debugkit.finding import Finding, NotExamined, Severity, SourceLine
 from debugkit.measurements.autograd_graph import AutogradGraph
 from debugkit.measurements.gradient_check import GradientTest
 from debugkit.measurements.gradient_flow import DeadLayer, GradientFlow, Stack, ZeroGradient
@@ -22,6 +22,8 @@ from debugkit.rules.dk113_trainable_set_differs import TrainableSet
 from debugkit.rules.dk114_checkpoint_not_loaded import CheckpointMatch
 from debugkit.rules.dk116_linear_stack import MANY, LinearStack, LinearStacks
 from debugkit.rules.dk117_frozen_random_head import FARTHEST, FEWEST, Head, Heads, Weights
+from debugkit.rules.dk119_loss_without_graph import LossesWithoutGraph
+from debugkit.rules.dk120_initial_scale import FACTOR, InitialScales, NewLayer
 
 shapes = st.sampled_from([(4,), (4, 2), (8, 4)])
 sizes = st.floats(1e-6, 1e6)
@@ -276,3 +278,38 @@ def test_a_frozen_head_is_random_alone(weights, frozen, largest, distance, froze
 def test_a_declared_set_of_trainable_parameters_is_not_judged_again() -> None:
     with pytest.raises(NotExamined, match="declared"):
         judged("DK117", Heads((), 2), declare=Declare(trainable=["body.*"]))
+
+
+# DK119: a loss that was rebuilt
+
+
+@given(st.integers(0, 8), st.booleans())
+def test_three_steps_without_a_gradient_or_one_that_raised(unreached: int, raised: bool) -> None:
+    seen = LossesWithoutGraph(8, unreached, SourceLine("train.py", 5), raised and unreached > 0)
+    found = judged("DK119", seen)
+    assert bool(found) == (unreached >= 3 or seen.raised)
+    assert all(finding.location.line == 5 for finding in found)
+
+
+def test_a_short_run_without_a_gradient_is_not_examined() -> None:
+    with pytest.raises(NotExamined, match="2 of 3"):
+        judged("DK119", LossesWithoutGraph(2, 2))
+
+
+# DK120: weights that are drawn too large
+
+
+@given(st.lists(st.floats(0.1, 20), min_size=1, max_size=5), st.floats(0.1, 4))
+def test_half_of_the_layers_or_one_that_is_ten_times_too_large(factors: list[float], inputs: float) -> None:
+    layers = tuple(NewLayer(str(at), 64, 0.5, inputs, inputs * factor) for at, factor in enumerate(factors))
+    large = [layer for layer in layers if layer.factor >= FACTOR and layer.outputs >= FACTOR]
+    expected = (len(large) >= 2 and 2 * len(large) >= len(layers)) or any(layer.factor >= 10 for layer in large)
+    found = judged("DK120", InitialScales(layers))
+    assert bool(found) == expected
+    if found:
+        assert found[0].location.module == max(large, key=lambda layer: layer.factor).module
+
+
+def test_pretrained_layers_are_not_examined() -> None:
+    with pytest.raises(NotExamined, match="newly drawn"):
+        judged("DK120", InitialScales(()))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debugkit.declare import Declare
-from debugkit.finding import Finding, NotExamined, Severity
+from debugkit.finding import Finding, NotExamined, Severity, SourceLine
 from debugkit.measurements.memory_profile import MemoryProfile, ModuleBytes, Peak
 from debugkit.rule import Context, find_rule
 from debugkit.rules.dk601_retained_graph import Holder, RetainedGraphs
@@ -46,6 +46,14 @@ def test_a_few_kept_graphs_are_not(alive: list[int]) -> None:
 
 def test_graphs_that_are_let_go_again_are_not() -> None:
     assert judged("DK601", RetainedGraphs((0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6))) == []
+
+
+@given(st.integers(0, 40))
+def test_gradients_with_a_graph_are_found_in_the_fifth_step(steps: int) -> None:
+    seen = RetainedGraphs((0,) * 40, gradients=steps, backward_at=SourceLine("train.py", 9))
+    found = judged("DK601", seen)
+    assert bool(found) == (steps >= 5)
+    assert all(finding.location.line == 9 and "create_graph=True" in finding.message for finding in found)
 
 
 def test_one_growth_after_another_pause_still_counts() -> None:

@@ -7,11 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debugkit.declare import Declare
-from debugkit.finding import Finding, NotExamined, Severity
+from debugkit.finding import Finding, NotExamined, Severity, SourceLine
 from debugkit.rule import Context, find_rule
 from debugkit.rules.dk701_nondeterministic_step import Divergence, RepeatedStep
 from debugkit.rules.dk702_worker_randomness_repeats import WorkerRandomness, WorkersRandomness
-from debugkit.rules.dk703_epoch_order_repeats import EpochOrder, EpochOrders, RepeatedEpoch, TrainedEpochs
+from debugkit.rules.dk703_epoch_order_repeats import (
+    EpochOrder,
+    EpochOrders,
+    RepeatedEpoch,
+    RepeatedOrder,
+    SameBatch,
+    TrainedEpochs,
+)
 from debugkit.rules.dk704_resume_differs import ResumedStep, UnsavedState
 
 
@@ -52,6 +59,21 @@ def test_each_repeated_epoch_of_a_loop_is_one_finding() -> None:
     assert len(judged("DK703", None, TrainedEpochs(repeated, 6))) == 2
     with pytest.raises(NotExamined):
         judged("DK703", None, None)
+
+
+@given(st.booleans())
+def test_an_order_that_came_back_is_blamed_on_what_was_seeded(seeded: bool) -> None:
+    order = RepeatedOrder("RandomSampler", 3, 2, 64, SourceLine("train.py", 4), seeded)
+    (finding,) = judged("DK703", None, TrainedEpochs((), 3, (order,)))
+    assert finding.severity is Severity.WARNING
+    assert finding.message.startswith("2 epochs of 3 had an order")
+    assert ("global generator" in finding.fix) == seeded
+
+
+def test_a_batch_that_every_step_reads_is_counted() -> None:
+    same = SameBatch("SequentialSampler", 6, 8, 64, None)
+    (finding,) = judged("DK703", None, TrainedEpochs((), 6, (), (same,)))
+    assert "each of 6 steps and gave the same first batch each time: 8 of 64 indices" in finding.message
 
 
 @given(st.integers(0, 3), st.booleans(), st.booleans(), st.booleans())

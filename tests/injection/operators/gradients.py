@@ -80,7 +80,7 @@ fault(
 )
 fault(
     "loss_rebuilt_from_its_number",
-    "DK105",
+    "DK119 DK105",
     "the loss is rebuilt from its value before backward",
     [
         (
@@ -137,7 +137,7 @@ fault(
 )
 fault(
     "initialised_with_unit_variance",
-    "DK110 DK312",
+    "DK120 DK110 DK312",
     "weights are drawn with a deviation of one",
     [
         (

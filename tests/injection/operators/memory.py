@@ -46,9 +46,9 @@ fault(
     "DK601",
     "retain_graph is on, and the losses are kept",
     [
-        (_HISTORY, r"\g<0>\n\1kept = []"),
+        (_HISTORY, r"\g<0>\n\1losses_so_far = []"),
         (r"\.backward\(\)$", r".backward(retain_graph=True)"),
-        (r"^(\s+)((?:loss|\(loss / ACCUMULATE\))\.backward\(retain_graph=True\))$", r"\1\2\n\1kept.append(loss)"),
+        (r"^(\s+)((?:loss|\(loss / ACCUMULATE\))\.backward\(retain_graph=True\))$", r"\1\2\n\1losses_so_far.append(loss)"),
     ],
 )
 fault(

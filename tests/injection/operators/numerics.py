@@ -49,10 +49,10 @@ fault(
     [
         (
             r"^(\s+)(x = self\.activation\(self\.(?:fc1|norm1|conv1)\(.*)$",
-            r"\1\2\n\1x = torch.where(x > 0, x.clamp_min(0).sqrt(), torch.zeros_like(x))",
+            r"\1\2\n\1x = torch.where(x > 0, x.sqrt(), torch.zeros_like(x))",
         )
     ],
-    [(r"^(\s+)(return self\.head\(x\).*)$", r"\1x = torch.where(x > 0, x.clamp_min(0).sqrt(), 0 * x)\n\1\2")],
+    [(r"^(\s+)(return self\.head\(x\).*)$", r"\1x = torch.where(x > 0, x.sqrt(), torch.zeros_like(x))\n\1\2")],
 )
 fault(
     "divided_by_a_deviation_of_zero",
@@ -91,7 +91,7 @@ fault(
     "DK201 DK202 DK203",
     "an exponential of something that is not bounded",
     [(r"torch\.exp\(0\.5 \* log_variance\)", r"torch.exp(1000 * log_variance)")],
-    [(r"^(\s+)return self\.head\((\w+)\)(.*)$", r"\1\2 = torch.exp(100 * \2)\n\1return self.head(\2)\3")],
+    [(r"^(\s+)return self\.head\((\w+)\)(.*)$", r"\1\2 = torch.exp(1000 * \2)\n\1return self.head(\2)\3")],
 )
 fault(
     "rate_a_thousand_times_too_high",

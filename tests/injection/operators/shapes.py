@@ -145,7 +145,7 @@ fault(
     "a special token was added and the embedding was not resized",
     [
         (
-            r"^    input_ids = torch\.full|^    input_ids, attention_mask = padded\(rows\)$",
+            r"^    input_ids, attention_mask = padded\(rows\)$",
             r"\g<0>\n    input_ids[:, 0] = VOCABULARY",
         )
     ],

@@ -1,6 +1,7 @@
 """Loops that keep every loss with its graph."""
 
 import collections
+import warnings
 
 import torch
 from torch import nn
@@ -98,3 +99,31 @@ def predictions_kept_for_a_plot():
             predictions.append(action)  # DK601
 
     return _program(loop, message="past outputs of the model are still alive, more after every step: `predictions`")
+
+
+def _backward_with_a_graph(loss):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of it, once
+        loss.backward(create_graph=True)  # DK601
+
+
+def graph_of_the_gradients():
+    def loop(model, optimizer):
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 2))
+            _backward_with_a_graph(loss)
+            optimizer.step()
+
+    return _program(loop, message="The gradients had a graph in 5 steps, and nothing differentiated them")
+
+
+def graph_of_accumulated_gradients():
+    def loop(model, optimizer):
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            for _ in range(2):
+                _backward_with_a_graph(F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 2)))
+            optimizer.step()
+
+    return _program(loop, message="The gradients had a graph in 5 steps")

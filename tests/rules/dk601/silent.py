@@ -1,5 +1,7 @@
 """Loops that keep numbers, or that release the graphs they keep."""
 
+import warnings
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -168,3 +170,35 @@ def five_steps_only():
             _step(model, optimizer)
 
     return _program(loop) | {"expect": {"not_examined": "5 of 6 steps"}}
+
+
+def _backward_with_a_graph(loss):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of it, once
+        loss.backward(create_graph=True)
+
+
+def curvature_from_the_gradients():
+    """As AdaHessian and Sophia do: the gradients are differentiated before the step."""
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad()
+            _backward_with_a_graph(_loss(model))
+            gradients = [p.grad for p in model.parameters()]
+            signs = [torch.randint_like(g, 2) * 2 - 1 for g in gradients]
+            torch.autograd.grad(gradients, list(model.parameters()), signs)
+            optimizer.step()
+
+    return _program(loop)
+
+
+def penalty_on_the_gradients_with_a_second_backward():
+    def loop(model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad()
+            _backward_with_a_graph(_loss(model))
+            sum(p.grad.square().sum() for p in model.parameters()).backward()
+            optimizer.step()
+
+    return _program(loop)

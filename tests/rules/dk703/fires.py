@@ -56,3 +56,64 @@ def set_epoch_was_not_called():
 
     expect = {"severity": "error", "message": "for epoch 0"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def _program(loop, **expect):
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"severity": "warning", **expect}}
+
+
+def _step(model, optimizer, state):
+    optimizer.zero_grad()
+    model(state).square().mean().backward()
+    optimizer.step()
+
+
+def generator_of_the_loader_is_seeded_again():
+    loader = DataLoader(DATA, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(0))
+
+    def loop(model, optimizer):
+        for _ in range(2):
+            loader.generator.manual_seed(0)
+            for (state,) in loader:  # DK703
+                _step(model, optimizer, state)
+
+    return _program(loop, message="1 epoch of 2 had an order that an earlier one had: the first 12 indices")
+
+
+def each_epoch_begins_with_the_same_seed():
+    loader = DataLoader(DATA, batch_size=4, shuffle=True)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            torch.manual_seed(7)  # DK703
+            for (state,) in loader:
+                _step(model, optimizer, state)
+
+    return _program(loop, message="1 epoch of 2 had an order that an earlier one had")
+
+
+def new_iterator_for_each_step():
+    loader = DataLoader(DATA, batch_size=2)
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            (state,) = next(iter(loader))  # DK703
+            _step(model, optimizer, state)
+
+    return _program(loop, message="started again for each of 4 steps and gave the same first batch each time: 2 of 12")
+
+
+def new_iterator_for_each_micro_batch():
+    loader = DataLoader(DATA, batch_size=2)
+
+    def loop(model, optimizer):
+        for _ in range(4):
+            optimizer.zero_grad()
+            for _ in range(2):
+                (state,) = next(iter(loader))  # DK703
+                (model(state).square().mean() / 2).backward()
+            optimizer.step()
+
+    return _program(loop)

@@ -80,7 +80,7 @@ def set_epoch_is_called():
 
 def nothing_is_shuffled():
     sampler = DistributedSampler(DATA, num_replicas=1, rank=0, shuffle=False)
-    expect = {"not_examined": "no loop iterated a DistributedSampler"}
+    expect = {"not_examined": "no loop trained on one whose sampler is one of torch's"}
     return {**_loop_over(sampler, lambda *_: None), "expect": expect}
 
 
@@ -102,3 +102,74 @@ def validation_in_the_middle_of_an_epoch():
                     model(state)
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def _program(loop):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 2))
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01), "loop": loop}
+
+
+def _step(model, optimizer, state):
+    optimizer.zero_grad()
+    model(state).square().mean().backward()
+    optimizer.step()
+
+
+def one_batch_to_overfit():
+    loader = DataLoader(DATA, batch_size=4)
+
+    def loop(model, optimizer):
+        (state,) = next(iter(loader))
+        for _ in range(12):
+            _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def seed_of_the_epoch():
+    loader = DataLoader(DATA, batch_size=4, shuffle=True)
+
+    def loop(model, optimizer):
+        for epoch in range(4):
+            torch.manual_seed(100 + epoch)
+            for (state,) in loader:
+                _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def new_iterator_over_shuffled_data_for_each_step():
+    loader = DataLoader(DATA, batch_size=2, shuffle=True)
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            (state,) = next(iter(loader))
+            _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def first_validation_batch_in_each_step():
+    """The loader of the validation is started for each step, but the step trains on another one."""
+    train, validation = DataLoader(DATA, batch_size=2, shuffle=True), DataLoader(DATA, batch_size=2)
+
+    def loop(model, optimizer):
+        for _ in range(2):
+            for (state,) in train:
+                (held_out,) = next(iter(validation))
+                _step(model, optimizer, state)
+                with torch.no_grad():
+                    model(held_out)
+
+    return _program(loop)
+
+
+def same_data_in_order_in_each_epoch():
+    loader = DataLoader(DATA, batch_size=2)
+
+    def loop(model, optimizer):
+        for _ in range(4):
+            for (state,) in loader:
+                _step(model, optimizer, state)
+
+    return _program(loop)
