@@ -48,7 +48,10 @@ fault(
     [
         (_HISTORY, r"\g<0>\n\1losses_so_far = []"),
         (r"\.backward\(\)$", r".backward(retain_graph=True)"),
-        (r"^(\s+)((?:loss|\(loss / ACCUMULATE\))\.backward\(retain_graph=True\))$", r"\1\2\n\1losses_so_far.append(loss)"),
+        (
+            r"^(\s+)((?:loss|\(loss / ACCUMULATE\))\.backward\(retain_graph=True\))$",
+            r"\1\2\n\1losses_so_far.append(loss)",
+        ),
     ],
 )
 fault(
