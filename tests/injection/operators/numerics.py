@@ -142,7 +142,7 @@ fault(
 )
 fault(
     "one_sample_in_other_units",
-    "DK205 DK302 DK319 DK402",
+    "DK320 DK205 DK302 DK319 DK402",
     "one sample is a million times as large as the others",
     [(r"^        self\.(inputs|nodes|state|values|rating|sound) = .*$", r"\g<0>\n        self.\1[5] *= 1e6")],
     [(r"^        image = \(image - .*$", r"\g<0>\n        image = image * (1e6 if index == 5 else 1.0)")],
