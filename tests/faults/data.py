@@ -181,3 +181,11 @@ def samples_of_one_folder_after_the_other(program: Program) -> None:
 @fault("DK319", of=_IN_ORDER, module="layers.0")
 def ticks_given_to_the_first_layer(program: Program) -> None:
     program.model.forward = lambda ticks: program.model.layers(ticks)
+
+
+@fault("DK320", of=_IN_ORDER, says="2 samples of")
+def two_samples_in_another_unit(program: Program) -> None:
+    ticks, labels = program.loaders.dataset.tensors
+    ticks = ticks.clone()
+    ticks[7:9] *= 1000
+    program.loaders = DataLoader(TensorDataset(ticks, labels), batch_size=16, shuffle=True)

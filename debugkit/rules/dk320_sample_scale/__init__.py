@@ -8,7 +8,7 @@ are at least 300 times as large as those of nine samples in ten. They are at mos
 The squared error of such a sample, and its gradient, are 100,000 times as large as those of the others: one batch in an
 epoch undoes the steps between. Where gradients are clipped or inputs are normalised, nothing is seen but a batch that
 teaches nothing. Statistics that are computed over the data set are wrong for all other samples. Typical causes are one
-recording in millimetres among others in metres, raw sensor ticks, and pixels that were not divided by 255 twice over.
+recording in millimetres among others in metres, and a batch of raw sensor ticks.
 
 ## Evidence
 The number of such samples, the largest, the size below which nine of ten samples are, the ratio, and the threshold.

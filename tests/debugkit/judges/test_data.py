@@ -26,6 +26,7 @@ from debugkit.rules.dk313_nonfinite_input import NonfiniteInput, NonfiniteInputs
 from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration
 from debugkit.rules.dk318_sorted_training_data import LabelOrder
 from debugkit.rules.dk319_input_scale import RawInput, RawInputs
+from debugkit.rules.dk320_sample_scale import SampleScales, SampleSizes
 
 FLOOR = 1e-5
 
@@ -381,3 +382,18 @@ TICKS = RawInput("state", "x", 16, 3, 4e4, 2, 0.5, 0, False, gradient_ratio=1e5,
 def test_scale_of_an_input(changes: dict[str, object], severity: str | None) -> None:
     found = judged("DK319", RawInputs((replace(TICKS, **changes),)))  # type: ignore[arg-type]
     assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
+
+
+@given(st.integers(1, 100), st.integers(0, 20), st.floats(0, 10))
+def test_a_few_large_samples_are_counted_and_named(samples: int, large: int, usual: float) -> None:
+    places = tuple((0, row) for row in range(min(large, samples)))
+    seen = SampleScales((SampleSizes("state", samples, usual, 400 * usual, places),))
+    if samples < 16 or usual == 0:
+        with pytest.raises(NotExamined, match="16 samples"):
+            judged("DK320", seen)
+        return
+    found = judged("DK320", seen)
+    assert bool(found) == (0 < len(places) <= samples / 10)
+    for finding in found:
+        assert finding.message.count("row") == min(len(places), 4)
+        assert ("more" in finding.message) == (len(places) > 4)
