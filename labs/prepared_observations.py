@@ -113,7 +113,9 @@ def facts(raw: Settings, settings: Settings | None, found: Mapping[str, Mapping[
     robot, training = found["robot"], found["training"]
     return {
         "pixels": agree(robot, training, "pixel_values"),
+        "pixels by default": agree(robot, prepared(raw, DEFAULTS), "pixel_values"),
         "prompts": agree(robot, training, "input_ids"),
+        "prompts by default": agree(robot, prepared(raw, DEFAULTS), "input_ids"),
         "training as set": all(agree(training, prepared(raw, used), name) for name in INPUTS),
         "training by default": all(agree(training, prepared(raw, DEFAULTS), name) for name in INPUTS),
         "robot as stock": all(agree(robot, prepared(raw, STOCK), name) for name in INPUTS),

@@ -92,7 +92,8 @@ def test_settings_come_from_the_file(submission: Submission, rng: Rng) -> None:
     for settings, seen in zip(files, found, strict=True):
         said = f"from a checkpoint with {told(settings)}"
         expect(brief(seen["error"]), f"the error from loading {said.removeprefix('from ')}").equals("none")
-        expect_inputs(seen["robot"], prepared(raw, settings), f"of the robot's input, {said}")
+        for who, path in (("the robot's input", "robot"), ("what the processor of `load_processor` gives", "loaded")):
+            expect_inputs(seen[path], prepared(raw, settings), f"of {who}, {said}")
     for name, value in (("flip", True), ("crop_size", 64), (f"made_up_{rng.integer(0, 1000)}", None)):
         about = {"processor": {**full, name: value}, "training": {}}
         error = submission.observe("from_file", raw=raw, about=about, seed=0)["error"]
@@ -249,7 +250,9 @@ def unknown_settings(evidence: Mapping[str, Any]) -> set[str]:
     says="The image is now the same on both paths, but the prompt is not: the policy reads the instruction without the words around it. Compare all four inputs of the policy, not the one that you suspect.",
 )
 def recognise_only_the_crop(evidence: Mapping[str, Any]) -> bool:
-    return any(one["pixels"] and not one["prompts"] and one["training as set"] for one in agreed(evidence, stock=True))
+    return any(
+        one["pixels"] and one["prompts by default"] and one["training as set"] for one in agreed(evidence, stock=True)
+    )
 
 
 @wrong_fix(
@@ -257,7 +260,9 @@ def recognise_only_the_crop(evidence: Mapping[str, Any]) -> bool:
     says="The prompt is now the same on both paths, but the image is not: the robot's policy still sees the whole image. Compare all four inputs of the policy, not the one that you suspect.",
 )
 def recognise_only_the_prompt(evidence: Mapping[str, Any]) -> bool:
-    return any(one["prompts"] and not one["pixels"] and one["training as set"] for one in agreed(evidence, stock=True))
+    return any(
+        one["prompts"] and one["pixels by default"] and one["training as set"] for one in agreed(evidence, stock=True)
+    )
 
 
 @wrong_fix(

@@ -110,7 +110,10 @@ def fine_tune(
 
 
 def save_checkpoint(folder: Path, policy: Policy, processor: Processor, training: Mapping[str, Any]) -> None:
-    """Write a checkpoint: the weights, the settings of the processor, and for people, how it was trained."""
+    """Write a checkpoint: the weights, and a file about them, with the settings in `processor`.
+
+    What is in `training` says how the policy was trained, and is for people. Many checkpoints of this form exist.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     save_file(policy.state_dict(), folder / WEIGHTS)
     about = {"processor": asdict(processor), "training": dict(training)}

@@ -50,7 +50,7 @@ def from_file(learner: Any, raw: Mapping[str, Any], about: Mapping[str, Any], se
         try:
             seen = _asked(learner, folder, _frames(raw))
         except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}", "robot": {}, "action": torch.zeros(0)}
+            return {"error": f"{type(error).__name__}: {error}", "robot": {}, "loaded": {}, "action": torch.zeros(0)}
     return {**seen, "error": None}
 
 
@@ -149,7 +149,9 @@ def _asked(learner: Any, folder: Path, frames: Frames) -> dict[str, Any]:
     observations = observations_of(frames)
     with _recorded() as seen:
         action = robot.act(observations)
-    return {"robot": seen[-1] if seen else {}, "observed": robot.observe(observations), "action": action}
+    loaded = learner.policy.load_processor(folder)(frames.image, frames.state, frames.instruction)
+    received = seen[-1] if seen else {}
+    return {"robot": received, "observed": robot.observe(observations), "loaded": loaded, "action": action}
 
 
 @contextmanager
