@@ -32,6 +32,9 @@ INPUTS = {
     "state": "state",
 }
 PROMPTS = ("please {task} now", "now {task}", "move to the block now please {task}", "the block {task} please")
+TASKS = ["go to red", "reach the blue block", "go to green"]
+OTHER_TASKS = ["go to blue", "reach the green block", "go to yellow"]
+"""Of the same lengths, with other colours."""
 LEARNING_RATE = 1e-3
 SIDE = 64
 
@@ -113,12 +116,12 @@ def facts(raw: Settings, settings: Settings | None, found: Mapping[str, Mapping[
     robot, training = found["robot"], found["training"]
     return {
         "pixels": agree(robot, training, "pixel_values"),
-        "pixels by default": agree(robot, prepared(raw, DEFAULTS), "pixel_values"),
+        "pixels_by_default": agree(robot, prepared(raw, DEFAULTS), "pixel_values"),
         "prompts": agree(robot, training, "input_ids"),
-        "prompts by default": agree(robot, prepared(raw, DEFAULTS), "input_ids"),
-        "training as set": all(agree(training, prepared(raw, used), name) for name in INPUTS),
-        "training by default": all(agree(training, prepared(raw, DEFAULTS), name) for name in INPUTS),
-        "robot as stock": all(agree(robot, prepared(raw, STOCK), name) for name in INPUTS),
+        "prompts_by_default": agree(robot, prepared(raw, DEFAULTS), "input_ids"),
+        "training_as_set": all(agree(training, prepared(raw, used), name) for name in INPUTS),
+        "training_by_default": all(agree(training, prepared(raw, DEFAULTS), name) for name in INPUTS),
+        "robot_as_stock": all(agree(robot, prepared(raw, STOCK), name) for name in INPUTS),
     }
 
 

@@ -16,8 +16,10 @@ from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_equal, expect_success_rate, listed, relative_error
 from labs.prepared_observations import (
     INPUTS,
+    OTHER_TASKS,
     ROUNDING,
     STOCK,
+    TASKS,
     Settings,
     facts,
     prepared,
@@ -170,8 +172,8 @@ def test_fine_tuning_is_as_before(submission: Submission, rng: Rng) -> None:
 )
 def test_image_and_instruction_matter(submission: Submission, rng: Rng) -> None:
     raw, seed = random_frames(rng, 3, 80), rng.seed()
-    raw["instruction"] = ["go to red", "reach the blue block", "go to green"]
-    other = {"image": raw["image"].flip(0), "instruction": ["go to blue", "reach the green block", "go to yellow"]}
+    raw["instruction"] = TASKS
+    other = {"image": raw["image"].flip(0), "instruction": OTHER_TASKS}
     about = {"processor": STOCK, "training": {}}
     before = submission.observe("from_file", raw=raw, about=about, seed=seed)["action"]
     expect(before, "the actions").has_shape(*raw["action"].shape)
@@ -251,7 +253,7 @@ def unknown_settings(evidence: Mapping[str, Any]) -> set[str]:
 )
 def recognise_only_the_crop(evidence: Mapping[str, Any]) -> bool:
     return any(
-        one["pixels"] and one["prompts by default"] and one["training as set"] for one in agreed(evidence, stock=True)
+        one["pixels"] and one["prompts_by_default"] and one["training_as_set"] for one in agreed(evidence, stock=True)
     )
 
 
@@ -261,7 +263,7 @@ def recognise_only_the_crop(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_only_the_prompt(evidence: Mapping[str, Any]) -> bool:
     return any(
-        one["prompts"] and one["pixels by default"] and one["training as set"] for one in agreed(evidence, stock=True)
+        one["prompts"] and one["pixels_by_default"] and one["training_as_set"] for one in agreed(evidence, stock=True)
     )
 
 
@@ -271,7 +273,7 @@ def recognise_only_the_prompt(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_settings_of_this_policy(evidence: Mapping[str, Any]) -> bool:
     others = agreed(evidence, stock=False)
-    return bool(others) and all(one["robot as stock"] and one["training as set"] for one in others)
+    return bool(others) and all(one["robot_as_stock"] and one["training_as_set"] for one in others)
 
 
 @wrong_fix(
@@ -280,7 +282,7 @@ def recognise_settings_of_this_policy(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_trained_by_default(evidence: Mapping[str, Any]) -> bool:
     every = [*agreed(evidence, stock=True), *agreed(evidence, stock=False)]
-    return bool(every) and all(one["training by default"] and one["pixels"] and one["prompts"] for one in every)
+    return bool(every) and all(one["training_by_default"] and one["pixels"] and one["prompts"] for one in every)
 
 
 @wrong_fix(
@@ -289,5 +291,5 @@ def recognise_trained_by_default(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_unknown_left_out(evidence: Mapping[str, Any]) -> bool:
     every = [*agreed(evidence, stock=True), *agreed(evidence, stock=False)]
-    arrive = all(one["pixels"] and one["prompts"] and one["training as set"] for one in every)
+    arrive = all(one["pixels"] and one["prompts"] and one["training_as_set"] for one in every)
     return bool(every) and arrive and NONE in unknown_settings(evidence)

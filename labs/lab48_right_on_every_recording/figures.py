@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save
@@ -38,7 +39,8 @@ def figures(out: Path) -> None:
         "only the prompt fixed": (fixed, replace(fixed.processor, crop=1.0)),
         "fixed": (fixed, fixed.processor),
     }
-    figure, axes = new_figure(f"{EPISODES} episodes, the same weights", "block, from the middle (cm)", "arm at the end (cm)")
+    title = f"{EPISODES} episodes, the same weights"
+    figure, axes = new_figure(title, "block, from the middle (cm)", "arm at the end (cm)")
     for name, (robot, processor) in halves.items():
         robot.processor, trained = processor, robot.processor
         block, arm = _ends(robot)
@@ -97,7 +99,7 @@ def _draw_inputs(robots: Mapping[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def _ends(robot: Any) -> tuple[Tensor, Tensor]:
+def _ends(robot: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The coordinates of the named blocks and of the arm at the end of each episode, in cm from the middle."""
     scenes: dict[int, Scene] = {}
 
