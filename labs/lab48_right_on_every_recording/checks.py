@@ -277,7 +277,7 @@ def recognise_settings_of_this_policy(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "trained_by_default",
-    says="Both paths are the same now, because training no longer uses its settings either. The policy is trained on images in which the table is smaller than in those that the base was pretrained on, and on other sentences.",
+    says="Both paths are the same now, because training no longer uses its settings either. The checkpoints that exist were trained with theirs, and their robots still prepare observations differently.",
 )
 def recognise_trained_by_default(evidence: Mapping[str, Any]) -> bool:
     every = [*agreed(evidence, stock=True), *agreed(evidence, stock=False)]
