@@ -134,7 +134,7 @@ def test_robot_acts_as_the_policy(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Fine-tuning is as before",
-    property="`fine_tune` must train the pretrained base on frames prepared with its processor, each frame at most once in a step, save that policy and its settings, and return it in evaluation mode.",
+    property="`fine_tune` must train the pretrained base on frames prepared with its processor, each frame at most once in a step and drawn from the seed, save that policy and its settings, and return it in evaluation mode.",
     instrument="lab run 48",
 )
 def test_fine_tuning_is_as_before(submission: Submission, rng: Rng) -> None:
@@ -145,6 +145,9 @@ def test_fine_tuning_is_as_before(submission: Submission, rng: Rng) -> None:
         rows = [rows_of(batch["state"], raw["state"]) for batch in seen["seen"]]
         expect([len(set(one)) for one in rows], "the number of different frames in each step").equals([64] * steps)
         expect(len({tuple(one) for one in rows}), "the number of steps with different frames").equals(steps)
+        again = submission.observe("fine_tuned", raw=raw, seed=seed, steps=1, settings=settings)
+        first = rows_of(again["seen"][0]["state"], raw["state"])
+        expect(first, "the frames of the first step in a second run with the same seed").equals(rows[0])
         for step, (batch, chosen) in enumerate(zip(seen["seen"], rows, strict=True)):
             frames = {name: raw[name][chosen] for name in ("image", "state")}
             wanted = prepared({**frames, "instruction": [raw["instruction"][row] for row in chosen]}, used)
@@ -220,7 +223,7 @@ def expect_moved_alike(found: Mapping[str, Tensor], trained: Policy, base: Polic
     start, end = (torch.cat([p.flatten() for p in model.parameters()]).detach() for model in (base, trained))
     names = [name for name, _ in base.named_parameters()]
     moved = torch.cat([found[name].flatten() for name in names]) - start
-    expect(relative_error(moved, end - start), "the relative difference in how the weights have changed").at_most(0.05)
+    expect(relative_error(moved, end - start), "the relative difference in how the weights have changed").at_most(3e-4)
 
 
 def of_settings(settings: Settings | None) -> str:

@@ -29,24 +29,18 @@ LARGEST_GIF = 400_000
 
 
 def figures(out: Path) -> None:
-    """One frame as both policies receive it, where the arm ends with each half of the fault, and a film."""
+    """One frame as both policies receive it, where the arm ends with and without the crop, and a film."""
     torch.set_num_threads(1)
     robots = _robots()
     _draw_inputs(robots, out / "48_inputs.png")
-    shipped, fixed = robots["as shipped"], robots["fixed"]
-    halves = {
-        "as shipped": (shipped, shipped.processor),
-        "only the prompt fixed": (fixed, replace(fixed.processor, crop=1.0)),
-        "fixed": (fixed, fixed.processor),
-    }
-    title = f"{EPISODES} episodes, the same weights"
+    fixed = robots["fixed"]
+    trained = fixed.processor
+    title = f"{EPISODES} episodes, with the prompt as trained"
     figure, axes = new_figure(title, "block, from the middle (cm)", "arm at the end (cm)")
-    for name, (robot, processor) in halves.items():
-        robot.processor, trained = processor, robot.processor
-        block, arm = _ends(robot)
-        robot.processor = trained
-        style = {"color": COLOURS[name]} if name in COLOURS else {"color": "#b9892b"}
-        axes.plot(block, arm, ".", label=name, alpha=0.7, **style)
+    for name, colour, crop in (("whole image", "as shipped", 1.0), ("cropped", "fixed", trained.crop)):
+        fixed.processor = replace(trained, crop=crop)
+        axes.plot(*_ends(fixed), ".", label=name, alpha=0.7, color=COLOURS[colour])
+    fixed.processor = trained
     axes.plot([-45, 45], [-45, 45], color=REFERENCE, linewidth=0.8)
     axes.plot([-45, 45], [-36, 36], color=REFERENCE, linewidth=0.8, linestyle="--")
     axes.legend()

@@ -95,7 +95,8 @@ def fine_tune(
 ) -> Policy:
     """Fine-tune the base on the frames, and save it as a checkpoint. Returns the policy, in evaluation mode.
 
-    Every step draws new frames, without replacement within the step. `on_step(step, loss)` is called after each update.
+    Every step draws new frames from the seed, without replacement within the step. `on_step(step, loss)` is called
+    after each update.
     """
     policy = Policy.from_base(seed=seed)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.01)
