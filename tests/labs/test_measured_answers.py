@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from labs.recordings import Recording, record
 from labs.vla.dataset import Batch, batches, demonstrations, observation_batch
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
+from labs.wide_camera import observations_of, wide_demonstrations
 
 pytestmark = pytest.mark.slow
 Measure = Callable[[ModuleType], str | float]
@@ -142,6 +144,15 @@ def moved_by_padding(starter: ModuleType) -> float:
 
     alone = logits(1 + len(frames.instruction[0].split()))
     return float(100 * (logits(48) - alone).norm() / alone.norm())
+
+
+def pixels_moved(starter: ModuleType) -> float:
+    frames = wide_demonstrations(1, seed=48)
+    with TemporaryDirectory() as folder:
+        starter.save_checkpoint(Path(folder), Policy.from_base(), starter.TRAINED_WITH, {})
+        served = starter.Robot(Path(folder)).observe(observations_of(frames))["pixel_values"]
+    trained = starter.training_batch(frames, np.arange(1), starter.TRAINED_WITH)["pixel_values"]
+    return float(100 * (served - trained).norm() / trained.norm())
 
 
 def counted(starter: ModuleType) -> float:
@@ -322,6 +333,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("35", "counted"): counted,
     ("43", "millimetres"): millimetres_of_another_plan,
     ("47", "tenth_step"): tenth_movement,
+    ("48", "pixels_moved"): pixels_moved,
     ("49", "first_difference"): first_other_output,
     ("24", "not_finite"): not_finite,
     ("53", "weight_ratio"): weight_ratio,
