@@ -112,7 +112,7 @@ def subject(learner: Any) -> dict[str, Any]:
     frames = demonstrations(64, seed=44, horizon=learner.policy.HORIZON)
     return {
         "model": robots,
-        "batch": next(batches(frames, 1, steps=1, seed=44)),
+        "batch": next(batches(frames, 32, steps=1, seed=44)),
         "optimizer": torch.optim.AdamW(robots.parameters(), lr=1e-3),
         "loss_fn": lambda robots, batch: robots.policy(**batch).loss,
         "declare": Declare(reset=lambda robots: robots.reset(torch.tensor([True]))),

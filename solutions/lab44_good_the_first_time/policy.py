@@ -47,14 +47,19 @@ class EnsemblingRobots(nn.Module):
     is the gripper's, the others are the movement and the place.
     """
 
+    weights: Tensor
+    places: Tensor
+    weight: Tensor
+    gripper: Tensor
+
     def __init__(self, policy: Policy, num_robots: int, decay: float = DECAY) -> None:
         super().__init__()
         self.policy = policy
-        steps_ahead = num_robots, policy.config.horizon
-        self.weights = torch.exp(decay * torch.arange(policy.config.horizon))[:, None]
-        self.places = torch.zeros(*steps_ahead, policy.config.action_dim - 1)
-        self.weight = torch.zeros(*steps_ahead, 1)
-        self.gripper = torch.full_like(self.weight, -torch.inf)
+        horizon, axes = policy.config.horizon, policy.config.action_dim - 1
+        self.register_buffer("weights", torch.exp(decay * torch.arange(horizon))[:, None], persistent=False)
+        self.register_buffer("places", torch.zeros(num_robots, horizon, axes), persistent=False)
+        self.register_buffer("weight", torch.zeros(num_robots, horizon, 1), persistent=False)
+        self.register_buffer("gripper", torch.full((num_robots, horizon, 1), -torch.inf), persistent=False)
 
     def reset(self, ended: Tensor | slice = ALL) -> None:
         """Begin new episodes for the robots that are True in `ended`, (B,), or for all: they forget their plans.
