@@ -199,13 +199,13 @@ def test_evaluation_takes_one_episode_after_another(submission: Submission, rng:
 @check(
     kind="invariant",
     title="The policy is the pretrained base with plans of eight steps",
-    property="`build_policy` must give the pretrained base and a head for eight steps drawn from the seed.",
+    property="`build_policy` must give the pretrained base and a head for eight steps drawn from the seed, and a checkpoint of the robots must hold the policy alone.",
     instrument="python -c 'from policy import *; print(build_policy(0).head)'",
 )
 def test_policy_is_built_as_before(submission: Submission, rng: Rng) -> None:
     seed = rng.integer(0, 1000)
     policy = Policy.from_base(replace(PolicyConfig.tiny(), horizon=HORIZON), seed=seed)
-    wanted, found = policy.state_dict(), submission.observe("built", seed=seed)
+    wanted, found = policy.state_dict(prefix="policy."), submission.observe("built", seed=seed)
     expect(listed(wanted.keys() ^ found.keys()), "what a checkpoint lacks or has too many").equals("nothing")
     other = {name for name, value in wanted.items() if not torch.equal(found[name], value)}
     expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals("nothing")

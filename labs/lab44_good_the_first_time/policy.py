@@ -44,7 +44,7 @@ class EnsemblingRobots(nn.Module):
 
     Each arm goes to the weighted mean of the places that the plans of its episode have for this step. The older a plan
     is, the more it counts: by the factor exp(decay) for each step of age. The last number of an action and of a state
-    is the gripper's, the others are the movement and the place.
+    is the gripper's, the others are the movement and the place. A checkpoint holds the policy alone.
     """
 
     weights: Tensor

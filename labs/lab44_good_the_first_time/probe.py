@@ -66,7 +66,7 @@ def executed(
     """
     planner = Planner(plans)
     options = {} if decay is None else {"decay": decay}
-    robots = learner.policy.EnsemblingRobots(planner, states.shape[1], **options)
+    robots = learner.policy.EnsemblingRobots(planner, states.shape[1], **options).eval()
     if all_at_once:
         robots.reset()
     given, actions = states.clone(), []
@@ -84,8 +84,8 @@ def executed(
 
 
 def built(learner: Any, seed: int) -> dict[str, Tensor]:
-    """The weights of a fresh policy."""
-    return dict(learner.policy.build_policy(seed).state_dict())
+    """What a checkpoint of robots with a fresh policy holds."""
+    return dict(learner.policy.EnsemblingRobots(learner.policy.build_policy(seed), 2).state_dict())
 
 
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:
