@@ -164,7 +164,7 @@ def test_one_plan_for_each_step(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
-    title="Every robot takes its next table at once",
+    title="Every episode goes as for a robot alone",
     property="`evaluate` must run each episode as a robot alone would, with the tables in the order of its docstring, and give a robot its next table in the step after its episode has ended.",
     instrument="python -c 'from policy import *; print([evaluate(build_policy(0), 12, n).steps for n in (12, 3)])'",
 )
