@@ -135,6 +135,16 @@ def millimetres_of_another_plan(starter: ModuleType) -> float:
     return [1000 * float(robots.select_action({"state": torch.zeros(5, 3)})[2, 0]) for _ in range(2)][-1]
 
 
+def second_episode(starter: ModuleType) -> float:
+    policy = starter.build_policy(0)
+    policy.predict = lambda _: torch.zeros(1, 8, 3)
+    robots = starter.EnsemblingRobots(policy, num_robots=1)
+    for _ in range(5):
+        robots.select_action({"state": torch.tensor([[0.9, 0.5, -1.0]])})
+    robots.reset(torch.tensor([True]))
+    return 100 * float(robots.select_action({"state": torch.tensor([[0.1, 0.5, -1.0]])})[0, 0])
+
+
 def moved_by_padding(starter: ModuleType) -> float:
     policy, frames = starter.build_policy(0).eval(), demonstrations(1, seed=17)
 
@@ -332,6 +342,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("33", "moved"): moved_by_padding,
     ("35", "counted"): counted,
     ("43", "millimetres"): millimetres_of_another_plan,
+    ("44", "second_episode"): second_episode,
     ("47", "tenth_step"): tenth_movement,
     ("48", "pixels_moved"): pixels_moved,
     ("49", "first_difference"): first_other_output,

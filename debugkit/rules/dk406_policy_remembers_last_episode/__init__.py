@@ -22,7 +22,7 @@ Policies without memory, and policies whose reset clears it. A policy with memor
 These are seven inferences of a single sample.
 
 ## Lesson
-[Lab 44](../../lessons/actions/44_episode_memory.md)
+[Lab 44](../../lessons/actions/44_good_the_first_time.md)
 """
 
 from __future__ import annotations
