@@ -1,0 +1,305 @@
+"""What must hold for a policy that two processes train, each on its own batches. Runs in the grader's process.
+
+The reference is the healthy policy in the grader's single process: in each step, the mean of the gradients of both
+processes' losses. Two processes must take the same steps, and so keep the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labs.forked_processes import FINISHED
+from labs.grading import Rng, Submission, check, expect, wrong_fix
+from labs.invariants import (
+    expect_frames_to_be_independent,
+    expect_image_and_instruction_to_matter,
+    listed,
+    padded_batch,
+)
+from labs.joint_training import Exchange, first, mean, own, total, trained_replicas
+from labs.stock_policy import expect_stock_prediction
+from labs.vla.dataset import Batch
+from labs.vla.policy import Policy
+
+Result = Mapping[str, Any]
+BOTH = "process 0 finished, process 1 finished"
+STEPS = 4
+MANY = f"{STEPS} steps"
+RATE, EPSILON = 2e-3, 1e-2
+SAME = 0.02
+"""Of the learning rate. Two processes that compute the same differ by rounding alone, a thousandth of it."""
+TRAINING_STEPS = 40
+BAR = 0.42
+
+
+@check(
+    kind="behaviour",
+    title="The processes keep the same weights",
+    property="Wrapping must give both processes the weights of process 0, and after every step all parameters must be equal in both, to the last bit.",
+    instrument="debugkit.watch(policy, optimizer, select=['DK802', 'DK803']), in each process",
+)
+def test_processes_keep_the_same_weights(submission: Submission, rng: Rng) -> None:
+    seed, begun = rng.seed(), rng.integer(1, 3)
+    streams = two_streams(rng, STEPS)
+    ranks = submission.observe("trained_together", runs=[run(streams, normalized=True)], seed=seed)
+    (results,) = returned(ranks, f"how the two processes ended, of {STEPS} steps")
+    stock = as_split(dict(Policy.from_base(seed=seed).named_parameters()))
+    for rank, result in enumerate(results):
+        other = {name for name in stock if not torch.equal(stock[name], result["before"].get(name, torch.empty(0)))}
+        expect(listed(other), f"what is not as in process 0 when process {rank} begins").equals("nothing")
+        expect(len(result["steps"]), f"the number of steps that process {rank} took on {STEPS} batches").equals(STEPS)
+    for step in (0, begun, STEPS - 1):
+        hashes, others = (result["steps"][step] for result in results)
+        expect(
+            listed({name for name in hashes if hashes[name] != others[name]}),
+            f"what differs between the processes after step {step + 1}",
+        ).equals("nothing")
+    ends = [result["end"] for result in results]
+    other = {name for name in ends[0] if not torch.equal(ends[0][name], ends[1][name])}
+    expect(listed(other), "what differs between the processes when train() has returned").equals("nothing")
+
+
+@check(
+    kind="behaviour",
+    title="Two processes take the steps of one",
+    property="The weights after training must be those of one process that trains on the mean of both losses, also with batches of different sizes and with an optimizer that is not linear in the gradient.",
+    instrument="debugkit.gradient_table(policy, batch), in each process",
+)
+def test_two_processes_take_the_steps_of_one(submission: Submission, rng: Rng) -> None:
+    seed = rng.seed()
+    trainings = {
+        "one step of SGD": run(two_streams(rng, 1), normalized=False, rate=1.0),
+        MANY: run(two_streams(rng, STEPS), normalized=True),
+    }
+    ranks = submission.observe("trained_together", runs=list(trainings.values()), seed=seed)
+    measured = dict(zip(trainings, returned(ranks, "how the two processes ended"), strict=True))
+    results = measured[MANY]
+    expect(explain(results, trainings[MANY], seed), "whose steps these are")
+    expect([result["events"] for result in results], "the reductions and backward passes")
+    for name, training in trainings.items():
+        replicas, losses = reference(training, seed)
+        wanted = as_split(replicas[0])
+        for rank, result in enumerate(measured[name]):
+            who = f"process {rank}, after {name},"
+            other = different(result["end"], wanted, result["before"])
+            expect(listed(other), f"what {who} has that one process on both batches does not have").equals("nothing")
+            expect(result["training"], f"whether {who} had trained in training mode").is_true()
+            logged = [sum(step) / len(step) for step in zip(*losses, strict=True)]
+            expect(len(result["losses"]), f"the number of losses that {who} returned").equals(len(logged))
+            expect(torch.tensor(result["losses"]), f"the losses that {who} returned").close_to(
+                torch.tensor(logged), rtol=1e-3, atol=1e-5
+            )
+
+
+@check(
+    kind="behaviour",
+    title="A process validates alone",
+    property="The validation loss must be that of the whole batch in evaluation mode, without a gradient, also if only one of the two processes validates.",
+    instrument="policy.eval(); validation_loss(policy, batch)",
+)
+def test_a_process_validates_alone(submission: Submission, rng: Rng) -> None:
+    for alone, size in enumerate((rng.integer(1, 3), rng.integer(3, 7))):
+        batch, seed = padded_batch(rng, size), rng.seed()
+        ranks = submission.observe("validated_alone", batch=batch, seed=seed, alone=alone)
+        expect(endings(ranks), f"how the processes ended when process {alone} validated {size} frames").equals(BOTH)
+        seen = ranks[alone]["returned"]
+        with torch.no_grad():
+            wanted = Policy.from_base(seed=seed).eval()(**batch).loss
+        expect(seen["loss"], f"the validation loss of {size} frames, with dropout in training,").close_to(
+            wanted.item(), rtol=1e-3, atol=1e-5
+        )
+        expect(seen["training"], "whether the policy is in training mode after its validation").is_false()
+        expect(listed(seen["gradients"]), "what has a gradient after a validation").equals("nothing")
+
+
+@check(
+    kind="invariant",
+    title="The policy inside the wrappers is the one that is trained",
+    property="`unwrap(wrap(policy))` must have all of the policy's parameters, as the same tensors and under the same names.",
+    instrument="python -c 'from policy import *; print(*dict(build_policy(0).named_parameters()))'",
+)
+def test_wrapped_policy_has_the_same_parameters(submission: Submission, rng: Rng) -> None:
+    result = submission.observe("unwrapped", seed=rng.seed())
+    expect(result["ended"], "how wrapping and unwrapping ended").equals(FINISHED)
+    names = sorted(as_split(dict(Policy.from_base().named_parameters())))
+    expect(listed(names_of(result) ^ set(names)), "what an unwrapped policy lacks or has too many").equals("nothing")
+    copied = set(names) - set(result["returned"]["shared"])
+    expect(listed(copied), "what an unwrapped policy does not share with the policy that was wrapped").equals("nothing")
+
+
+@check(
+    kind="invariant",
+    title="The policy is the pretrained base, and all of it is trained",
+    property="A policy of a seed must have the base's backbone and a head drawn from the seed; all parameters must require a gradient. Image and instruction must matter.",
+    instrument="debugkit.check(policy, batch, select=['DK306', 'DK113'])",
+)
+def test_policy_is_the_pretrained_base(submission: Submission, rng: Rng) -> None:
+    expect_stock_prediction(submission, rng, rtol=1e-4, atol=1e-5)
+    expect_image_and_instruction_to_matter(submission, rng)
+    expect_frames_to_be_independent(submission, rng)
+    seed = rng.seed()
+    stock = as_split(dict(Policy.from_base(seed=seed).named_parameters()))
+    shapes = {name: list(value.shape) for name, value in stock.items()}
+    expect(submission.observe("parameters"), "the parameters that require a gradient").equals(shapes)
+    found = submission.observe("built", seed=seed)
+    other = {name for name, value in stock.items() if not torch.equal(found[name], value)}
+    expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals("nothing")
+
+
+@check(
+    kind="outcome",
+    title="Each process has learnt from both halves of the table",
+    property=f"After {TRAINING_STEPS} steps in two processes, each with the recordings of one half of the table, the validation loss of each process must be below {BAR} on both halves.",
+    instrument="lab run 82",
+)
+def test_each_process_learns_from_both(submission: Submission, seed: int) -> None:
+    ranks = submission.observe("fine_tuned", seed=seed, steps=TRAINING_STEPS)
+    expect(endings(ranks), "how the two processes ended").equals(BOTH)
+    for rank, other in ((0, "right"), (1, "left")):
+        expect(
+            ranks[rank]["returned"][other],
+            f"the validation loss of process {rank} on the {other} half, whose recordings process {1 - rank} has,",
+        ).below(BAR)
+
+
+def run(streams: Sequence[Sequence[Batch]], *, normalized: bool, rate: float = RATE) -> dict[str, Any]:
+    """A training for the probe `trained_together`."""
+    return {"streams": streams, "normalized": normalized, "rate": rate}
+
+
+def two_streams(rng: Rng, steps: int) -> list[list[Batch]]:
+    """Batches for two processes: in each step of different sizes, and with different numbers of padded steps."""
+    return [[padded_batch(rng, rng.integer(2, 4) + 2 * rank) for _ in range(steps)] for rank in (0, 1)]
+
+
+def returned(ranks: Sequence[Result], what: str) -> list[list[dict[str, Any]]]:
+    """For each run, what the processes returned. Both must have finished."""
+    expect(endings(ranks), what).equals(BOTH)
+    return [list(results) for results in zip(*(rank["returned"] for rank in ranks), strict=True)]
+
+
+def endings(ranks: Sequence[Result]) -> str:
+    """How each process ended, in words."""
+    return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
+
+
+def names_of(result: Result) -> set[str]:
+    """The names of an unwrapped policy's parameters."""
+    return set(result["returned"]["names"])
+
+
+def as_split(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The healthy policy's parameters, under the names that they have in a policy of two parts."""
+    return {name if name.startswith("head.") else f"backbone.{name}": value for name, value in values.items()}
+
+
+def optimizer_of(training: Mapping[str, Any]) -> Any:
+    """The optimizer of the probe."""
+    if training["normalized"]:
+        return lambda parameters: torch.optim.RMSprop(parameters, training["rate"], alpha=0.0, eps=EPSILON)
+    return lambda parameters: torch.optim.SGD(parameters, training["rate"])
+
+
+def reference(training: Mapping[str, Any], seed: int, **exchanges: Any) -> tuple[list[dict[str, Tensor]], Any]:
+    """The weights of two replicas after a training, and their losses."""
+    return trained_replicas(training["streams"], seed, optimizer_of(training), **exchanges)
+
+
+def different(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> set[str]:
+    """The parameters that differ from those wanted by more than rounding, relative to the largest change of any."""
+    moved = max(float((wanted[name] - before[name]).abs().max()) for name in wanted)
+    return {name for name in wanted if float((found[name] - wanted[name]).abs().max()) > SAME * moved}
+
+
+def of_head(exchange: Exchange) -> Exchange:
+    """An exchange of the head's gradients; all others are averaged."""
+    return lambda name, values: exchange(name, values) if name.startswith("head.") else mean(name, values)
+
+
+CANDIDATES: dict[str, dict[str, Exchange]] = {
+    "one process on both batches": {"gradients": mean},
+    "each process on its own batch": {"gradients": of_head(own)},
+    "the sum of both gradients": {"gradients": of_head(total)},
+    "the gradient of process 0": {"gradients": first},
+    "weights averaged at the end": {"gradients": of_head(own), "last_weights": mean},
+    "weights averaged after each step": {"gradients": of_head(own), "weights": mean},
+    "weights of process 0 at the end": {"gradients": of_head(own), "last_weights": first},
+    "weights of process 0 before each step": {"gradients": of_head(own), "weights": first, "last_weights": own},
+    "weights of process 0 after each step": {"gradients": of_head(own), "weights": first},
+}
+"""What a training may have done instead. The backbone's gradients are averaged, or none are."""
+
+
+def explain(results: Sequence[Result], training: Mapping[str, Any], seed: int) -> str:
+    """Describes how the weights of both processes came about."""
+    for name, exchanges in CANDIDATES.items():
+        replicas, _ = reference(training, seed, **exchanges)
+        pairs = zip(results, map(as_split, replicas), strict=True)
+        if not any(different(found["end"], wanted, found["before"]) for found, wanted in pairs):
+            return name
+    return "another way"
+
+
+WHOSE = "test_two_processes_take_the_steps_of_one/whose steps these are"
+EVENTS = "test_two_processes_take_the_steps_of_one/the reductions and backward passes"
+
+
+@wrong_fix(
+    "loss_only",
+    says="This averages the value of the loss before the backward pass. Its gradient still goes only through this process's batch, and the head's gradients are averaged by nobody.",
+)
+def recognise_reduced_loss(evidence: Mapping[str, Any]) -> bool:
+    before = all(events[:1] == ["one number"] and "numbers" not in events for events in evidence[EVENTS])
+    return before and evidence[WHOSE] == "each process on its own batch"
+
+
+@wrong_fix(
+    "not_divided",
+    says="The head's gradients are added up and not divided by the number of processes. All processes agree, but their head takes a step as for twice the loss, and a larger one with each process that is added.",
+)
+def recognise_sum(evidence: Mapping[str, Any]) -> bool:
+    return evidence[WHOSE] == "the sum of both gradients"
+
+
+@wrong_fix(
+    "same_data",
+    says="Both processes now train on the batch of process 0. They agree because they compute the same twice, and nothing is learnt from the recordings of process 1.",
+)
+def recognise_same_data(evidence: Mapping[str, Any]) -> bool:
+    return evidence[WHOSE] == "the gradient of process 0"
+
+
+@wrong_fix(
+    "average_at_the_end",
+    says="The processes train different heads and average them at the end. The mean of two trained heads is not the head of one training on all frames, and until the end the processes differ.",
+)
+def recognise_mean_at_the_end(evidence: Mapping[str, Any]) -> bool:
+    return evidence[WHOSE] == "weights averaged at the end"
+
+
+@wrong_fix(
+    "average_after_each_step",
+    says="Averaging the weights after each step is averaging the gradients only for plain SGD. With Adam, each process first normalises a gradient of its own.",
+)
+def recognise_mean_after_each_step(evidence: Mapping[str, Any]) -> bool:
+    return evidence[WHOSE] == "weights averaged after each step"
+
+
+@wrong_fix(
+    "broadcast_at_the_end",
+    says="The processes agree at the end because all take the head of process 0. What the others have learnt is overwritten, so this head knows one process's recordings only.",
+)
+def recognise_broadcast_at_the_end(evidence: Mapping[str, Any]) -> bool:
+    return evidence[WHOSE] == "weights of process 0 at the end"
+
+
+@wrong_fix(
+    "wrap_before_each_step",
+    says="A new wrapper copies the weights of process 0 to all processes, before each step. The gradients are still each process's own: process 0's head learns as before, and the others' steps are lost.",
+)
+def recognise_new_wrappers(evidence: Mapping[str, Any]) -> bool:
+    return evidence[WHOSE] == "weights of process 0 before each step"
