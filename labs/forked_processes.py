@@ -1,8 +1,8 @@
 """Runs a function in several processes that communicate with `torch.distributed`, for the probes of labs.
 
 The processes are forks of the sandboxed child: nothing has to be imported again. They find each other through a file,
-communicate over the loopback interface, and are killed as soon as all of them have finished or wait. How long that takes
-on a busy machine decides nothing: each process counts how often it was asked and had not computed.
+communicate over the loopback interface, and are killed as soon as all of them have finished or wait. How long that
+takes on a busy machine decides nothing: each process counts how often it was asked and had not computed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -52,7 +53,7 @@ def run_in_processes(work: Callable[[int], Any], count: int = 2) -> list[dict[st
         dead: set[int] = set()
         try:
             for rank in range(count):
-                child = os.fork()
+                child = _fork()
                 if child == 0:
                     _be_a_rank(work, rank, count, meeting, notes[rank], idle)
                 children.append(child)
@@ -70,6 +71,14 @@ def run_in_processes(work: Callable[[int], Any], count: int = 2) -> list[dict[st
         ]
 
 
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # from Python 3.12 on, of threads: torch's have nothing to do
+        return os.fork()
+
+
 def _wait_for(notes: list[Path], idle: memoryview, children: list[int], dead: set[int]) -> None:
     """Return when every process has finished, or when none of them computes: a busy machine is not a hang.
 
@@ -83,9 +92,7 @@ def _wait_for(notes: list[Path], idle: memoryview, children: list[int], dead: se
         time.sleep(0.02)
 
 
-def _be_a_rank(
-    work: Callable[[int], Any], rank: int, count: int, meeting: Path, note: Path, idle: memoryview
-) -> None:
+def _be_a_rank(work: Callable[[int], Any], rank: int, count: int, meeting: Path, note: Path, idle: memoryview) -> None:
     """Work, write the result, and stay alive: a process that exits looks like a broken connection, not like a hang."""
     gc.freeze()
     torch.set_num_threads(1)
@@ -94,9 +101,7 @@ def _be_a_rank(
     told: dict[str, Any] = {"ended": FINISHED, "at": "", "returned": None}
     try:
         patience = timedelta(seconds=2 * LONGEST_S)
-        dist.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience
-        )
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)
         told["returned"] = work(rank)
     except Exception as error:
         told["ended"] = f"raised {type(error).__name__}: {_first_sentence(error)}"

@@ -1,7 +1,7 @@
-"""What two processes should do together, computed in one: the reference of labs about data-parallel training.
+"""What several processes should do together, computed in one: the reference for labs about data-parallel training.
 
-One replica of the healthy policy for each process, each with its own batches. In each step, an exchange says what becomes
-of the replicas' gradients before the step, and of their weights after it.
+There is a replica of the healthy policy for each process, each with its own batches. In each step, an exchange says
+what becomes of the replicas' gradients before the step, and of their weights after it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def _exchange(replicas: Sequence[Policy], exchange: Exchange, *, of_gradients: b
     with torch.no_grad():
         for named in zip(*(policy.named_parameters() for policy in replicas), strict=True):
             targets = [one.grad if of_gradients else one for _, one in named]
-            values = [torch.zeros_like(one) if value is None else value.clone() for (_, one), value in zip(named, targets, strict=True)]
+            values = [
+                torch.zeros_like(one) if value is None else value.clone()
+                for (_, one), value in zip(named, targets, strict=True)
+            ]
             for (_, one), value in zip(named, exchange(named[0][0], values), strict=True):
                 if of_gradients:
                     one.grad = value.clone()

@@ -22,16 +22,15 @@ from labs.invariants import (
 )
 from labs.joint_training import Exchange, first, mean, own, total, trained_replicas
 from labs.stock_policy import expect_stock_prediction
-from labs.vla.dataset import Batch
 from labs.vla.policy import Policy
 
 Result = Mapping[str, Any]
+Training = dict[str, Any]
 BOTH = "process 0 finished, process 1 finished"
 STEPS = 4
-MANY = f"{STEPS} steps"
 RATE, EPSILON = 2e-3, 1e-2
 SAME = 0.02
-"""Of the learning rate. Two processes that compute the same differ by rounding alone, a thousandth of it."""
+"""Of the largest change of a weight. Rounding alone gives a thousandth of it."""
 TRAINING_STEPS = 40
 BAR = 0.42
 
@@ -44,20 +43,18 @@ BAR = 0.42
 )
 def test_processes_keep_the_same_weights(submission: Submission, rng: Rng) -> None:
     seed, begun = rng.seed(), rng.integer(1, 3)
-    streams = two_streams(rng, STEPS)
-    ranks = submission.observe("trained_together", runs=[run(streams, normalized=True)], seed=seed)
-    (results,) = returned(ranks, f"how the two processes ended, of {STEPS} steps")
+    results = trained(submission, training(rng, processes=2, steps=STEPS), seed)
     stock = as_split(dict(Policy.from_base(seed=seed).named_parameters()))
     for rank, result in enumerate(results):
-        other = {name for name in stock if not torch.equal(stock[name], result["before"].get(name, torch.empty(0)))}
-        expect(listed(other), f"what is not as in process 0 when process {rank} begins").equals("nothing")
+        other = {name for name in stock if not torch.equal(stock[name], result["before"][name])}
+        expect(listed(other), f"what process {rank} begins with that is not as process 0 has built it").equals(
+            "nothing"
+        )
         expect(len(result["steps"]), f"the number of steps that process {rank} took on {STEPS} batches").equals(STEPS)
     for step in (0, begun, STEPS - 1):
         hashes, others = (result["steps"][step] for result in results)
-        expect(
-            listed({name for name in hashes if hashes[name] != others[name]}),
-            f"what differs between the processes after step {step + 1}",
-        ).equals("nothing")
+        other = {name for name in hashes if hashes[name] != others[name]}
+        expect(listed(other), f"what differs between the processes after step {step + 1} of {STEPS}").equals("nothing")
     ends = [result["end"] for result in results]
     other = {name for name in ends[0] if not torch.equal(ends[0][name], ends[1][name])}
     expect(listed(other), "what differs between the processes when train() has returned").equals("nothing")
@@ -65,33 +62,29 @@ def test_processes_keep_the_same_weights(submission: Submission, rng: Rng) -> No
 
 @check(
     kind="behaviour",
-    title="Two processes take the steps of one",
-    property="The weights after training must be those of one process that trains on the mean of both losses, also with batches of different sizes and with an optimizer that is not linear in the gradient.",
+    title="Several processes take the steps of one",
+    property="The weights after training must be those of one process that trains on the mean of all losses, for two processes and for three, with batches of different sizes and with an optimizer that is not linear in the gradient. The returned losses must be the means.",
     instrument="debugkit.gradient_table(policy, batch), in each process",
 )
-def test_two_processes_take_the_steps_of_one(submission: Submission, rng: Rng) -> None:
+def test_processes_take_the_steps_of_one(submission: Submission, rng: Rng) -> None:
     seed = rng.seed()
-    trainings = {
-        "one step of SGD": run(two_streams(rng, 1), normalized=False, rate=1.0),
-        MANY: run(two_streams(rng, STEPS), normalized=True),
-    }
-    ranks = submission.observe("trained_together", runs=list(trainings.values()), seed=seed)
-    measured = dict(zip(trainings, returned(ranks, "how the two processes ended"), strict=True))
-    results = measured[MANY]
-    expect(explain(results, trainings[MANY], seed), "whose steps these are")
+    two, three = training(rng, processes=2, steps=STEPS), training(rng, processes=3, steps=1)
+    results = trained(submission, two, seed)
+    expect(explain(results, two, seed), "whose steps these are")
     expect([result["events"] for result in results], "the reductions and backward passes")
-    for name, training in trainings.items():
-        replicas, losses = reference(training, seed)
-        wanted = as_split(replicas[0])
-        for rank, result in enumerate(measured[name]):
-            who = f"process {rank}, after {name},"
-            other = different(result["end"], wanted, result["before"])
-            expect(listed(other), f"what {who} has that one process on both batches does not have").equals("nothing")
+    for given, ranks in ((three, trained(submission, three, seed)), (two, results)):
+        replicas, losses = reference(given, seed)
+        wanted, means = as_split(replicas[0]), [sum(step) / len(step) for step in zip(*losses, strict=True)]
+        for rank, result in enumerate(ranks):
+            who = f"process {rank} of {len(ranks)}, after {len(means)} step{'s' * (len(means) > 1)},"
+            expect(
+                departures(result["end"], wanted, result["before"]),
+                f"where {who} does not have the weights of one process on all batches",
+            ).equals("nothing")
             expect(result["training"], f"whether {who} had trained in training mode").is_true()
-            logged = [sum(step) / len(step) for step in zip(*losses, strict=True)]
-            expect(len(result["losses"]), f"the number of losses that {who} returned").equals(len(logged))
+            expect(len(result["losses"]), f"the number of losses that {who} returned").equals(len(means))
             expect(torch.tensor(result["losses"]), f"the losses that {who} returned").close_to(
-                torch.tensor(logged), rtol=1e-3, atol=1e-5
+                torch.tensor(means), rtol=1e-3, atol=1e-5
             )
 
 
@@ -109,9 +102,9 @@ def test_a_process_validates_alone(submission: Submission, rng: Rng) -> None:
         seen = ranks[alone]["returned"]
         with torch.no_grad():
             wanted = Policy.from_base(seed=seed).eval()(**batch).loss
-        expect(seen["loss"], f"the validation loss of {size} frames, with dropout in training,").close_to(
-            wanted.item(), rtol=1e-3, atol=1e-5
-        )
+        expect(
+            seen["loss"], f"the validation loss of {size} frames, of a projector that gives zeros in training mode,"
+        ).close_to(wanted.item(), rtol=1e-3, atol=1e-5)
         expect(seen["training"], "whether the policy is in training mode after its validation").is_false()
         expect(listed(seen["gradients"]), "what has a gradient after a validation").equals("nothing")
 
@@ -126,7 +119,9 @@ def test_wrapped_policy_has_the_same_parameters(submission: Submission, rng: Rng
     result = submission.observe("unwrapped", seed=rng.seed())
     expect(result["ended"], "how wrapping and unwrapping ended").equals(FINISHED)
     names = sorted(as_split(dict(Policy.from_base().named_parameters())))
-    expect(listed(names_of(result) ^ set(names)), "what an unwrapped policy lacks or has too many").equals("nothing")
+    expect(
+        listed(set(result["returned"]["names"]) ^ set(names)), "what an unwrapped policy lacks or has too many"
+    ).equals("nothing")
     copied = set(names) - set(result["returned"]["shared"])
     expect(listed(copied), "what an unwrapped policy does not share with the policy that was wrapped").equals("nothing")
 
@@ -166,20 +161,21 @@ def test_each_process_learns_from_both(submission: Submission, seed: int) -> Non
         ).below(BAR)
 
 
-def run(streams: Sequence[Sequence[Batch]], *, normalized: bool, rate: float = RATE) -> dict[str, Any]:
-    """A training for the probe `trained_together`."""
-    return {"streams": streams, "normalized": normalized, "rate": rate}
+def training(rng: Rng, *, processes: int, steps: int) -> Training:
+    """What the probe `trained_together` needs: batches of different sizes, with different numbers of padded steps.
+
+    A single step is one of plain SGD at rate 1, which subtracts the gradient.
+    """
+    streams = [[padded_batch(rng, rng.integer(2, 4) + 2 * rank) for _ in range(steps)] for rank in range(processes)]
+    return {"streams": streams, "normalized": steps > 1, "rate": RATE if steps > 1 else 1.0}
 
 
-def two_streams(rng: Rng, steps: int) -> list[list[Batch]]:
-    """Batches for two processes: in each step of different sizes, and with different numbers of padded steps."""
-    return [[padded_batch(rng, rng.integer(2, 4) + 2 * rank) for _ in range(steps)] for rank in (0, 1)]
-
-
-def returned(ranks: Sequence[Result], what: str) -> list[list[dict[str, Any]]]:
-    """For each run, what the processes returned. Both must have finished."""
-    expect(endings(ranks), what).equals(BOTH)
-    return [list(results) for results in zip(*(rank["returned"] for rank in ranks), strict=True)]
+def trained(submission: Submission, given: Training, seed: int) -> list[dict[str, Any]]:
+    """What each process returned. All must have finished."""
+    ranks = submission.observe("trained_together", **given, seed=seed)
+    wanted = endings([{"ended": FINISHED}] * len(ranks))
+    expect(endings(ranks), f"how {len(ranks)} processes ended").equals(wanted)
+    return [rank["returned"] for rank in ranks]
 
 
 def endings(ranks: Sequence[Result]) -> str:
@@ -187,32 +183,29 @@ def endings(ranks: Sequence[Result]) -> str:
     return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
 
 
-def names_of(result: Result) -> set[str]:
-    """The names of an unwrapped policy's parameters."""
-    return set(result["returned"]["names"])
-
-
 def as_split(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The healthy policy's parameters, under the names that they have in a policy of two parts."""
     return {name if name.startswith("head.") else f"backbone.{name}": value for name, value in values.items()}
 
 
-def optimizer_of(training: Mapping[str, Any]) -> Any:
-    """The optimizer of the probe."""
-    if training["normalized"]:
-        return lambda parameters: torch.optim.RMSprop(parameters, training["rate"], alpha=0.0, eps=EPSILON)
-    return lambda parameters: torch.optim.SGD(parameters, training["rate"])
+def reference(given: Training, seed: int, **exchanges: Exchange) -> tuple[list[dict[str, Tensor]], list[list[float]]]:
+    """The weights of each replica after a training, and its losses."""
+
+    def optimizer(parameters: list[Tensor]) -> torch.optim.Optimizer:
+        if given["normalized"]:
+            return torch.optim.RMSprop(parameters, given["rate"], alpha=0.0, eps=EPSILON)
+        return torch.optim.SGD(parameters, given["rate"])
+
+    return trained_replicas(given["streams"], seed, optimizer, **exchanges)
 
 
-def reference(training: Mapping[str, Any], seed: int, **exchanges: Any) -> tuple[list[dict[str, Tensor]], Any]:
-    """The weights of two replicas after a training, and their losses."""
-    return trained_replicas(training["streams"], seed, optimizer_of(training), **exchanges)
-
-
-def different(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> set[str]:
-    """The parameters that differ from those wanted by more than rounding, relative to the largest change of any."""
+def departures(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
+    """The parameters that differ from those wanted by more than rounding, and by how much; or "nothing"."""
     moved = max(float((wanted[name] - before[name]).abs().max()) for name in wanted)
-    return {name for name in wanted if float((found[name] - wanted[name]).abs().max()) > SAME * moved}
+    off = {name: float((found[name] - wanted[name]).abs().max()) / moved for name in wanted}
+    other = {name for name, share in off.items() if not share <= SAME}
+    worst = max(other, key=lambda name: off[name], default="")
+    return f"{worst}, by {off[worst]:.0%} of the step, and {len(other) - 1} more" if other else "nothing"
 
 
 def of_head(exchange: Exchange) -> Exchange:
@@ -234,18 +227,18 @@ CANDIDATES: dict[str, dict[str, Exchange]] = {
 """What a training may have done instead. The backbone's gradients are averaged, or none are."""
 
 
-def explain(results: Sequence[Result], training: Mapping[str, Any], seed: int) -> str:
-    """Describes how the weights of both processes came about."""
+def explain(results: Sequence[Result], given: Training, seed: int) -> str:
+    """Describes how the weights of all processes came about."""
     for name, exchanges in CANDIDATES.items():
-        replicas, _ = reference(training, seed, **exchanges)
+        replicas, _ = reference(given, seed, **exchanges)
         pairs = zip(results, map(as_split, replicas), strict=True)
-        if not any(different(found["end"], wanted, found["before"]) for found, wanted in pairs):
+        if all(departures(found["end"], wanted, found["before"]) == "nothing" for found, wanted in pairs):
             return name
     return "another way"
 
 
-WHOSE = "test_two_processes_take_the_steps_of_one/whose steps these are"
-EVENTS = "test_two_processes_take_the_steps_of_one/the reductions and backward passes"
+WHOSE = "test_processes_take_the_steps_of_one/whose steps these are"
+EVENTS = "test_processes_take_the_steps_of_one/the reductions and backward passes"
 
 
 @wrong_fix(

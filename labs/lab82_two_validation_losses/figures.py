@@ -27,7 +27,9 @@ def figures(out: Path) -> None:
         for rank, line in enumerate(("-", "--")):
             losses = ranks[rank]["returned"]
             steps = [EVERY * number for number in range(len(losses))]
-            axes.plot(steps, losses, line, color=COLOURS[name], label=f"{name}, process {rank}", marker="o", markersize=3)
+            axes.plot(
+                steps, losses, line, color=COLOURS[name], label=f"{name}, process {rank}", marker="o", markersize=3
+            )
     axes.legend()
     save(figure, out / "82_validation.svg")
 

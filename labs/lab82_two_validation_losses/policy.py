@@ -8,8 +8,8 @@ The backbone is pretrained and the head is new. Each is a module of its own with
 (arXiv:2502.19645), so that another head can be put on the same backbone.
 
 Notable choices
-- Each part has its own `DistributedDataParallel`, which gives every process the part's weights in process 0 and averages
-  its gradients during the backward pass.
+- Each part has its own `DistributedDataParallel`, which gives every process the part's weights in process 0 and
+  averages its gradients during the backward pass.
 - Each process trains on batches of its own: there is one shard of recordings for each. All processes together take the
   step that one process would take on the mean of their losses.
 - The training loss in the log is the mean over the processes.
@@ -49,7 +49,7 @@ class SplitPolicy(nn.Module):
         self.action_statistics = ActionStatistics.tabletop()
 
     def feature(self, batch: Batch) -> Tensor:
-        """What the head reads, (B, D); actions in the batch are ignored."""
+        """What the head reads, (B, D)."""
         return self.backbone(**{name: batch[name] for name in OBSERVATION_KEYS})
 
     def error(self, predicted: Tensor, batch: Batch) -> Tensor:
@@ -73,7 +73,7 @@ def build_policy(seed: int) -> SplitPolicy:
 
 
 def wrap(policy: SplitPolicy) -> SplitPolicy:
-    """The policy as each process trains it: the weights of process 0 in all, a wrapper around each part."""
+    """The policy as each process trains it, with wrappers. All processes get the weights of process 0."""
     return SplitPolicy(DistributedDataParallel(policy.backbone), DistributedDataParallel(policy.head))
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 from labs.forked_processes import FINISHED, run_in_processes
@@ -25,27 +24,32 @@ SIDES = ("left", "right")
 Work = Callable[[int], Any]
 
 
-def trained_together(learner: Any, runs: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
-    """Train in one process per stream of batches, one run after the other; returns a result for each process.
+def trained_together(
+    learner: Any, streams: list[list[Batch]], seed: int, rate: float, normalized: bool
+) -> list[dict[str, Any]]:
+    """Train in one process per stream of batches; returns a result for each process.
 
-    A run has `streams`, one list of batches for each process, `rate`, and `normalized`: each gradient is divided by its
-    size, so that the step is not linear in it; else plain SGD. `returned` has for each run `losses`, the parameters
-    `before` training, after each step (`steps`) and at the `end`, whether the policy trained in training mode, and the
-    `events` of each step. Each process builds a policy of its own: the first from `seed`.
+    With `normalized` each gradient is divided by its size, so that the step is not linear in it; else it is plain SGD.
+    `returned` has the `losses`, the parameters `before` training and at the `end`, their hashes after each of the
+    `steps`, whether the policy was in `training` mode, and the `events`. Each process builds a policy of its own: the
+    first from `seed`.
     """
 
-    def work(rank: int) -> list[dict[str, Any]]:
-        return [_run(learner, run, run["streams"][rank], seed + rank) for run in runs]
+    def work(rank: int) -> dict[str, Any]:
+        return _train(learner, streams[rank], seed + rank, rate, normalized)
 
-    return run_in_processes(work, len(runs[0]["streams"]))
+    return run_in_processes(work, len(streams))
 
 
 def validated_alone(learner: Any, batch: Batch, seed: int, alone: int) -> list[dict[str, Any]]:
-    """Process `alone` of two validates a wrapped policy with dropout, in training mode; the other one does not."""
+    """Process `alone` of two validates a wrapped policy that is in training mode; the other one does not.
+
+    In training mode, the policy's projector gives zeros.
+    """
 
     def work(rank: int) -> dict[str, Any] | None:
         policy = learner.policy.build_policy(seed)
-        policy.backbone.projector.register_forward_hook(_dropout)
+        policy.backbone.projector.register_forward_hook(_zeros_in_training)
         wrapped = learner.policy.wrap(policy).train()
         if rank != alone:
             return None
@@ -104,7 +108,8 @@ def subject(learner: Any) -> dict[str, Any]:
 
 def symptom(learner: Any) -> None:
     """Fine-tune in two processes and in one, and validate: what `lab run 82` shows."""
-    print(f"Fine-tuning, {TRAINING_STEPS} steps: two processes with {BATCH_SIZE} frames each, one with all {2 * BATCH_SIZE}\n")
+    sizes = f"two processes with {BATCH_SIZE} frames each, one with all {2 * BATCH_SIZE}"
+    print(f"Fine-tuning, {TRAINING_STEPS} steps: {sizes}\n")
     two, one = (fine_tuned(learner, 82, TRAINING_STEPS, shared) for shared in (False, True))
     for result in (*two, *one):
         if result["ended"] != FINISHED:
@@ -114,7 +119,11 @@ def symptom(learner: Any) -> None:
     for step in (0, 13, 26, TRAINING_STEPS - 1):
         print(f"  {step:4d} {two[0]['returned']['losses'][step]:15.3f} {one[0]['returned']['losses'][step]:13.3f}")
     print("\nvalidation loss, arm on the        left half   right half")
-    for name, result in (("process 0, trained on the left", two[0]), ("process 1, trained on the right", two[1]), ("one process", one[0])):
+    for name, result in (
+        ("process 0, trained on the left", two[0]),
+        ("process 1, trained on the right", two[1]),
+        ("one process", one[0]),
+    ):
         print(f"  {name:31}" + "".join(f"{result['returned'][side]:12.3f}" for side in SIDES))
 
 
@@ -156,16 +165,16 @@ def _joined(together: tuple[Batch, ...]) -> Batch:
     return {name: torch.cat([batch[name] for batch in together]) for name in together[0]}
 
 
-def _run(learner: Any, run: dict[str, Any], stream: list[Batch], seed: int) -> dict[str, Any]:
-    """One training of one process."""
+def _train(learner: Any, stream: list[Batch], seed: int, rate: float, normalized: bool) -> dict[str, Any]:
+    """The training of one process."""
     wrapped = learner.policy.wrap(learner.policy.build_policy(seed).eval())
     inner = learner.policy.unwrap(wrapped)
     before, steps = _copy(inner), []
     modes: list[bool] = []
-    if run["normalized"]:  # it remembers nothing: the step depends on this step's gradient alone
-        optimizer: torch.optim.Optimizer = torch.optim.RMSprop(inner.parameters(), run["rate"], alpha=0.0, eps=1e-2)
+    if normalized:  # it remembers nothing: the step depends on this step's gradient alone
+        optimizer: torch.optim.Optimizer = torch.optim.RMSprop(inner.parameters(), rate, alpha=0.0, eps=1e-2)
     else:
-        optimizer = torch.optim.SGD(inner.parameters(), run["rate"])
+        optimizer = torch.optim.SGD(inner.parameters(), rate)
     optimizer.register_step_post_hook(lambda *_: steps.append(_digests(inner)))
     inner.backbone.register_forward_pre_hook(lambda *_: modes.append(all(one.training for one in inner.modules())))
     events = _record_events(inner)
@@ -183,17 +192,16 @@ def _run(learner: Any, run: dict[str, Any], stream: list[Batch], seed: int) -> d
 def _record_events(policy: Any) -> list[str]:
     """Record every reduction that the learner's code calls, and the beginning of every backward pass, in order."""
     events: list[str] = []
-    if not hasattr(dist.all_reduce, "reduced"):
-        reduce = dist.all_reduce
+    reduce = dist.all_reduce
 
-        def all_reduce(tensor: Tensor, *args: Any, **options: Any) -> Any:
-            all_reduce.reduced.append("one number" if tensor.numel() == 1 else "numbers")  # type: ignore[attr-defined]
-            return reduce(tensor, *args, **options)
+    def all_reduce(tensor: Tensor, *args: Any, **options: Any) -> Any:
+        events.append("one number" if tensor.numel() == 1 else "numbers")
+        return reduce(tensor, *args, **options)
 
-        dist.all_reduce = all_reduce
-    dist.all_reduce.reduced = events  # type: ignore[attr-defined]
+    dist.all_reduce = all_reduce
     last = list(policy.head.parameters())[-1]
-    last.register_post_accumulate_grad_hook(lambda _: events.append("backward"))
+    if last.requires_grad:
+        last.register_post_accumulate_grad_hook(lambda _: events.append("backward"))
     return events
 
 
@@ -210,5 +218,5 @@ def _digests(policy: Any) -> dict[str, str]:
     return {name: sha256(value.detach().numpy().tobytes()).hexdigest() for name, value in policy.named_parameters()}
 
 
-def _dropout(module: Any, _: Any, output: Tensor) -> Tensor:
-    return F.dropout(output, 0.5, module.training)
+def _zeros_in_training(module: Any, _: Any, output: Tensor) -> Tensor:
+    return output * (not module.training)
