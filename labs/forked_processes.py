@@ -128,4 +128,5 @@ def _count_idle_beats(rank: int, idle: memoryview) -> None:
 
 def _first_sentence(error: Exception) -> str:
     text = re.sub(r"^\[[^]]*\]\s*", "", str(error))  # gloo's messages start with its source file
+    text = re.sub(r" \[[\d.]+\]:\d+", "", text)  # and name a port, another one each time
     return re.split(r"\. |\n", text)[0][:110]

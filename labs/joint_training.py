@@ -39,6 +39,21 @@ def first(_: str, values: list[Tensor]) -> list[Tensor]:
     return [values[0]] * len(values)
 
 
+def sgd(rate: float, *, normalized: bool) -> MakeOptimizer:
+    """Makes plain SGD. With `normalized` each gradient is divided by its size: the step is not linear in it.
+
+    Neither remembers anything: a step depends on the gradient of this step alone.
+    """
+    if normalized:
+        return lambda parameters: torch.optim.RMSprop(parameters, rate, alpha=0.0, eps=1e-2)
+    return lambda parameters: torch.optim.SGD(parameters, rate)
+
+
+def of_part(part: str, exchange: Exchange) -> Exchange:
+    """An exchange of the gradients of one part of the policy; those of all other parts are averaged."""
+    return lambda name, values: exchange(name, values) if name.startswith(f"{part}.") else mean(name, values)
+
+
 def trained_replicas(
     streams: Sequence[Sequence[Batch]],
     seed: int,

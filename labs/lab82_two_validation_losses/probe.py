@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from labs.forked_processes import FINISHED, run_in_processes
+from labs.joint_training import sgd
 from labs.vla.dataset import Batch, Frames, batches, collate, demonstrations
 
 BATCH_SIZE = 32
@@ -49,13 +50,14 @@ def validated_alone(learner: Any, batch: Batch, seed: int, alone: int) -> list[d
 
     def work(rank: int) -> dict[str, Any] | None:
         policy = learner.policy.build_policy(seed)
+        graphs: list[bool] = []
         policy.backbone.projector.register_forward_hook(_zeros_in_training)
+        policy.backbone.projector.register_forward_hook(lambda _, __, output: graphs.append(output.requires_grad))
         wrapped = learner.policy.wrap(policy).train()
         if rank != alone:
             return None
         loss = learner.policy.validation_loss(wrapped, batch)
-        given = [name for name, one in _named(policy).items() if one.grad is not None]
-        return {"loss": loss, "gradients": given, "training": any(one.training for one in wrapped.modules())}
+        return {"loss": loss, "graph": any(graphs), "training": any(one.training for one in wrapped.modules())}
 
     return run_in_processes(work)
 
@@ -83,9 +85,17 @@ def parameters(learner: Any) -> dict[str, list[int]]:
     return {name: list(one.shape) for name, one in named if one.requires_grad}
 
 
-def action(learner: Any, batch: Batch, seed: int) -> Tensor:
-    """The chunk (B, H, A) of a new policy in evaluation mode."""
-    return learner.policy.build_policy(seed).eval().predict(batch)
+def action(learner: Any, batch: Batch, seed: int, louder: float = 1.0) -> Tensor:
+    """The chunk (B, H, A) of a new policy in evaluation mode; its head's last weights are multiplied by `louder`."""
+    policy = learner.policy.build_policy(seed).eval()
+    with torch.no_grad():
+        policy.head.mlp[-1].weight.mul_(louder)
+    return policy.predict(batch)
+
+
+def predicts_with_a_graph(learner: Any, batch: Batch) -> bool:
+    """Whether a predicted chunk requires a gradient."""
+    return bool(learner.policy.build_policy(0).predict(batch).requires_grad)
 
 
 def fine_tuned(learner: Any, seed: int, steps: int, shared: bool = False) -> list[dict[str, Any]]:
@@ -171,10 +181,7 @@ def _train(learner: Any, stream: list[Batch], seed: int, rate: float, normalized
     inner = learner.policy.unwrap(wrapped)
     before, steps = _copy(inner), []
     modes: list[bool] = []
-    if normalized:  # it remembers nothing: the step depends on this step's gradient alone
-        optimizer: torch.optim.Optimizer = torch.optim.RMSprop(inner.parameters(), rate, alpha=0.0, eps=1e-2)
-    else:
-        optimizer = torch.optim.SGD(inner.parameters(), rate)
+    optimizer = sgd(rate, normalized=normalized)(list(inner.parameters()))
     optimizer.register_step_post_hook(lambda *_: steps.append(_digests(inner)))
     inner.backbone.register_forward_pre_hook(lambda *_: modes.append(all(one.training for one in inner.modules())))
     events = _record_events(inner)
