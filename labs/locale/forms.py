@@ -49,6 +49,7 @@ PLACED = (
         "transposed",
     ),
     *("first", "second", "third", "once", "twice", "before", "present", "another", "no other weights"),
+    *("left", "right"),
     *("from scratch", "resumed", "untrained", "batches", "tensors", "matrices"),
     *("chunk", "loss", "velocity", "action", "image", "wrist", "gripper", "movements", "mean", "std"),
     *("noisy", "tokens", "mounted", "autograd nodes", "bytes of tensors"),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from labs.authoring.lab_module import load_module, load_variant
+from labs.forked_processes import run_in_processes
 from labs.grading.answers import correct_answers, refusal
 from labs.grading.catalog import Lab, all_labs, find
 from labs.recordings import Recording, record
@@ -256,6 +257,17 @@ def bytes_not_averaged(starter: ModuleType) -> float:
     return sum(parameter.nbytes for parameter in policy.parameters() if parameter.grad is None)
 
 
+def parameters_that_differ(starter: ModuleType) -> float:
+    def weights_after_a_step(rank: int) -> dict[str, Tensor]:
+        policy = starter.wrap(starter.build_policy(seed=rank))
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
+        starter.train(policy, optimizer, [one_batch(32, 32, rank)])
+        return {name: value.detach() for name, value in starter.unwrap(policy).named_parameters()}
+
+    first, second = (process["returned"] for process in run_in_processes(weights_after_a_step))
+    return sum(not torch.equal(first[name], second[name]) for name in first)
+
+
 def second_rate(starter: ModuleType) -> float:
     policy, rates = starter.build_policy(seed=0), []
     optimizer = starter.build_optimizer(policy)
@@ -354,6 +366,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("71", "different_tables"): different_tables,
     ("72", "weight_at_the_kill"): weight_at_the_kill,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
+    ("82", "tensors_that_differ"): parameters_that_differ,
     ("94", "first_loss"): first_loss,
     ("96", "eight_demonstrations"): loss_of_eight_demonstrations,
 }
