@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
-from lightning.fabric.plugins.environments import ClusterEnvironment
-from lightning.pytorch.loggers.logger import Logger
-from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from labs.lab92_stuck_after_the_epoch.processes import Ended, Report, in_processes
+from labs.lightning_processes import Batch, Losses, Recorder, Values, quiet, ready, trainer_of
+from labs.processes import Ended, Report, in_processes
+from labs.vla.dataset import batches, demonstrations
 
-Batch = dict[str, Tensor]
+BATCH_SIZE, EPOCHS, EPOCH_STEPS = 16, 2, 12
+SHOWN = ("validation_loss", "validation_loss/bench", "validation_loss/cart", "validation_loss/gantry")
 
 
 def validated(learner: Any, runs: list[list[list[Batch]]], seed: int) -> list[list[dict[str, Any]]]:
@@ -29,12 +25,10 @@ def validated(learner: Any, runs: list[list[list[Batch]]], seed: int) -> list[li
     A run is one list of batches for each process. A run that does not end is cut off; the next ones begin anew.
     """
 
-    def work(rank: int, number: int) -> Any:
-        recorder, values = _Recorder(), _Values()
-        module = learner.policy.build_module(seed)
-        _trainer(rank, len(runs[number]), logger=recorder, callbacks=[values]).validate(
-            module, _ready(runs[number][rank]), verbose=False
-        )
+    def work(rank: int, number: int) -> dict[str, Any]:
+        recorder, values = Recorder(), Values()
+        trainer = trainer_of(rank, len(runs[number]), logger=recorder, callbacks=[values])
+        trainer.validate(learner.policy.build_module(seed), ready(runs[number][rank]), verbose=False)
         return {"values": values.all, "recorded": recorder.rows}
 
     return _run_by_run(work, len(runs), len(runs[0]))
@@ -44,36 +38,54 @@ def fitted(learner: Any, runs: list[dict[str, Any]], seed: int) -> list[list[dic
     """`Trainer.fit` in two processes, with validation after each of `epochs` epochs; the runs as in `validated`.
 
     A run has `training` and `validation`, a list of batches for each process. Also returned are the losses of the
-    process's own steps, its weights at the end, and `before`, those at its start.
+    process's own steps, and its weights at the end.
     """
-
-    def work(rank: int, number: int) -> Any:
-        run = runs[number]
-        recorder, values, losses = _Recorder(), _Values(), _Losses()
-        module = learner.policy.build_module(seed)
-        trainer = _trainer(
-            rank,
-            len(run["training"]),
-            max_epochs=run["epochs"],
-            num_sanity_val_steps=run.get("sanity", 0),
-            logger=recorder,
-            callbacks=[values, losses],
-            log_every_n_steps=1,
-        )
-        trainer.fit(module, _ready(run["training"][rank]), _ready(run["validation"][rank]))
-        weights = {name: value.detach() for name, value in module.policy.named_parameters()}
-        return {"values": values.all, "recorded": recorder.rows, "losses": losses.all, "weights": weights}
-
-    return _run_by_run(work, len(runs), len(runs[0]["training"]))
+    return _run_by_run(lambda rank, number: _fit(learner, runs[number], rank, seed), len(runs), 2)
 
 
-def alone(learner: Any, batches: list[Batch], seed: int) -> dict[str, Any]:
-    """`Trainer.validate` in one process without a group."""
-    recorder, values = _Recorder(), _Values()
-    with _quiet():
-        trainer = _trainer(0, 1, logger=recorder, callbacks=[values])
-        trainer.validate(learner.policy.build_module(seed), _ready(batches), verbose=False)
-    return {"values": values.all, "recorded": recorder.rows}
+def alone(learner: Any, runs: list[list[Batch]], seed: int) -> list[dict[str, Any]]:
+    """`Trainer.validate` in one process without a group, on each list of batches."""
+    told = []
+    with quiet():
+        for run in runs:
+            recorder, values = Recorder(), Values()
+            trainer = trainer_of(0, 1, logger=recorder, callbacks=[values])
+            trainer.validate(learner.policy.build_module(seed), ready(run), verbose=False)
+            told.append({"values": values.all, "recorded": recorder.rows})
+    return told
+
+
+def trained(learner: Any, seed: int) -> list[dict[str, Any]]:
+    """Two processes fine-tune the base on demonstrations; process 1's share has no frame of the last robot."""
+    return fitted(learner, [demonstration_run(seed)], seed)[0]
+
+
+def action(learner: Any, batch: Batch, seed: int) -> Tensor:
+    """The chunk that a newly built module predicts in evaluation mode, (B, H, 3)."""
+    return learner.policy.build_module(seed).eval().predict_step(batch)
+
+
+def parameters(learner: Any) -> dict[str, list[int]]:
+    """The shapes of the trainable parameters of a newly built module, without the policy's prefix."""
+    named = learner.policy.build_module(0).named_parameters()
+    return {name.removeprefix("policy."): list(value.shape) for name, value in named if value.requires_grad}
+
+
+def _fit(learner: Any, run: dict[str, Any], rank: int, seed: int, *callbacks: lightning.Callback) -> dict[str, Any]:
+    recorder, values, losses = Recorder(), Values(), Losses()
+    module = learner.policy.build_module(seed)
+    trainer = trainer_of(
+        rank,
+        len(run["training"]),
+        max_epochs=run["epochs"],
+        num_sanity_val_steps=0,
+        logger=recorder,
+        callbacks=[values, losses, *callbacks],
+        log_every_n_steps=1,
+    )
+    trainer.fit(module, ready(run["training"][rank]), ready(run["validation"][rank]))
+    weights = {name: value.detach() for name, value in module.policy.named_parameters()}
+    return {"values": values.all, "recorded": recorder.rows, "losses": losses.all, "weights": weights}
 
 
 def _run_by_run(work: Any, count: int, processes: int) -> list[list[dict[str, Any]]]:
@@ -84,11 +96,11 @@ def _run_by_run(work: Any, count: int, processes: int) -> list[list[dict[str, An
         arrived = memoryview(mmap.mmap(-1, 8 * processes)).cast("d")
 
         def one_after_another(rank: int, report: Report, first: int = first, arrived: memoryview = arrived) -> None:
-            with _quiet():
+            with quiet():
                 for number in range(first, count):
                     report(work(rank, number))
                     arrived[rank] = number - first + 1
-                    while min(arrived) < arrived[rank]:  # without a collective: a later run may not answer this one's
+                    while min(arrived) < arrived[rank]:  # without a collective: no later run may answer this one's
                         time.sleep(0.01)
 
         ranks = in_processes(one_after_another, processes)
@@ -100,115 +112,77 @@ def _run_by_run(work: Any, count: int, processes: int) -> list[list[dict[str, An
 
 
 def _finished(result: dict[str, Any]) -> dict[str, Any]:
-    return {"ended": "finished", "stack": [], **result}
+    return {"ended": "finished", **result}
 
 
 def _cut(rank: Ended) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"values": [], "recorded": [], "losses": [], "weights": {}}
-    return {"ended": rank.how, "stack": [list(line) for line in rank.stack], **nothing}
+    return {"ended": rank.how, "values": [], "recorded": [], "losses": [], "weights": {}}
 
 
-class _Beside(ClusterEnvironment):
-    """Tells Lightning that the processes of the group exist already."""
-
-    creates_processes_externally = True
-    main_address = "127.0.0.1"
-    main_port = 0
-
-    def __init__(self, rank: int, count: int) -> None:
-        self._rank, self._count = rank, count
-
-    @staticmethod
-    def detect() -> bool:
-        return True
-
-    def world_size(self) -> int:
-        return self._count
-
-    def set_world_size(self, size: int) -> None:
-        pass
-
-    def global_rank(self) -> int:
-        return self._rank
-
-    def set_global_rank(self, rank: int) -> None:
-        pass
-
-    def local_rank(self) -> int:
-        return self._rank
-
-    def node_rank(self) -> int:
-        return 0
+def demonstration_run(seed: int) -> dict[str, Any]:
+    """A run of `fitted` on demonstrations; process 1's held-out share has no frame of the last robot."""
+    training, validation = [], []
+    for rank in (0, 1):
+        frames = demonstrations(EPOCH_STEPS * BATCH_SIZE, seed=4 * seed + rank)
+        training.append(list(batches(frames, BATCH_SIZE, steps=EPOCH_STEPS, seed=seed)))
+        held_out = list(batches(demonstrations(48, seed=4 * seed + 2 + rank), 16, steps=3, seed=seed))
+        robots = 2 if rank == 1 else 3
+        chance = torch.Generator().manual_seed(seed + rank)
+        validation.append([{**one, "robot": torch.randint(robots, (16,), generator=chance)} for one in held_out])
+    return {"training": training, "validation": validation, "epochs": EPOCHS}
 
 
-def _trainer(rank: int, processes: int, **options: Any) -> lightning.Trainer:
-    """Lightning's trainer on the CPU, as process `rank` of a group, or alone; without files and progress bars."""
-    beside = DDPStrategy(cluster_environment=_Beside(rank, processes), process_group_backend="gloo")
-    return lightning.Trainer(
-        accelerator="cpu",
-        devices=processes,
-        strategy=beside if processes > 1 else "auto",
-        use_distributed_sampler=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a new module, its loss, and a batch of demonstrations."""
+    module = learner.policy.build_module(0)
+    return {
+        "model": module,
+        "batch": demonstration_run(92)["training"][0][0],
+        "loss_fn": lambda module, batch: module.frame_losses(batch).mean(),
+        "optimizer": torch.optim.AdamW(module.parameters(), lr=1e-3),
+    }
 
 
-def _ready(prepared: Sequence[Batch]) -> DataLoader[Batch]:
-    """A loader of ready-made batches."""
-    return DataLoader(list(prepared), batch_size=None)  # type: ignore[arg-type]  # a list is a data set
+def symptom(learner: Any) -> None:
+    """Train and validate in one process, and on the same data in two: what `lab run 92` shows."""
+    run = demonstration_run(92)
+    whole = {"epochs": EPOCHS} | {
+        name: [[batch for both in zip(*run[name], strict=True) for batch in both]]
+        for name in ("training", "validation")
+    }
+    print("In one process         validation_loss   /bench    /cart  /gantry")
+    with quiet():
+        _fit(learner, whole, 0, 92, _Diary(lambda line: print(f"  {line}", flush=True)))
+    print("\nIn two processes, each with half of the same data")
+
+    def work(rank: int, report: Report) -> None:
+        with quiet():
+            _fit(learner, run, rank, 92, _Diary(report))
+
+    for rank, ended in enumerate(in_processes(work, 2)):
+        for line in ended.results:
+            print(f"  process {rank}  {line}")
+        print(f"  process {rank}  {ended.how}")
+        for file, _, function in ended.stack[-6:]:
+            print(f"             {function}  in {Path(file).name}")
+        if ended.stack:
+            own = sum(file.endswith("policy.py") and "site-packages" not in file for file, *_ in ended.stack)
+            print(f"             {own} of {len(ended.stack)} calls on its stack are in policy.py")
 
 
-class _Recorder(Logger):
-    """Keeps what Lightning gives to a logger; it does so in process 0 only."""
+class _Diary(lightning.Callback):
+    """Tells what a process does, and what it has logged after each validation."""
 
-    name, version = "recorder", "0"
+    def __init__(self, tell: Any) -> None:
+        self.tell = tell
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[dict[str, float]] = []
+    def on_train_epoch_start(self, trainer: Any, _module: Any) -> None:
+        self.tell(f"epoch {trainer.current_epoch}  trains")
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:  # noqa: ARG002
-        self.rows.append({name: float(value) for name, value in metrics.items()})
-
-    def log_hyperparams(self, *args: Any, **options: Any) -> None:
-        pass
-
-
-class _Values(lightning.Callback):
-    """The metrics that callbacks such as EarlyStopping can read after each validation."""
-
-    def __init__(self) -> None:
-        self.all: list[dict[str, float]] = []
+    def on_validation_start(self, trainer: Any, _module: Any) -> None:
+        self.tell(f"epoch {trainer.current_epoch}  validates")
 
     def on_validation_end(self, trainer: Any, _module: Any) -> None:
-        if not trainer.sanity_checking:
-            self.all.append({name: float(value) for name, value in trainer.callback_metrics.items()})
-
-
-class _Losses(lightning.Callback):
-    """The loss of each training step."""
-
-    def __init__(self) -> None:
-        self.all: list[float] = []
-
-    def on_train_batch_end(self, _trainer: Any, _module: Any, outputs: Any, *_: Any) -> None:
-        self.all.append(outputs["loss"].item())
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppresses Lightning's advice about devices, workers and loggers."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        if trainer.is_global_zero:  # as a logger does
+            shown = "".join(f"{float(trainer.callback_metrics.get(name, torch.nan)):9.3f}" for name in SHOWN)
+            self.tell(f"epoch {trainer.current_epoch}  logs{' ' * 11}{shown}")

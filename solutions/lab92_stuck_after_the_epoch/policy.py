@@ -63,7 +63,8 @@ class FleetModule(lightning.LightningModule):
 
     def log_mean(self, name: str, losses: Tensor) -> None:
         """Log the mean of all losses (N,) that are passed under this name during an epoch, by any process."""
-        weight: Any = float(len(losses))  # Lightning 2.6 rounds down when it averages the processes' integers
+        # Not an integer: Lightning 2.6 averages the weights of the processes, and rounds integers down.
+        weight: Any = float(len(losses))
         self.log(name, losses.sum() / max(len(losses), 1), sync_dist=True, batch_size=weight)
 
     def frame_losses(self, batch: dict[str, Tensor]) -> Tensor:

@@ -13,8 +13,10 @@ from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
+from torch.utils.data import DataLoader
 
 from labs.authoring.lab_module import load_module, load_variant
 from labs.grading.answers import correct_answers, refusal
@@ -235,6 +237,22 @@ def bytes_not_averaged(starter: ModuleType) -> float:
     return sum(parameter.nbytes for parameter in policy.parameters() if parameter.grad is None)
 
 
+def more_calls_for_three_robots(starter: ModuleType) -> float:
+    import lightning
+
+    frames, calls = one_batch(16, 16, 92), Counter[int]()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, strategy="ddp", **quiet)
+    for robots in (3, 2):
+        loader = DataLoader([{**frames, "robot": torch.arange(16) % robots}], batch_size=None)
+        with patch.object(dist, "barrier") as barrier, patch.object(dist, "all_reduce") as all_reduce:
+            trainer.validate(starter.build_module(0), loader, verbose=False)  # a group of one has nothing to send
+        calls[robots] = barrier.call_count + all_reduce.call_count
+    dist.destroy_process_group()
+    return calls[3] - calls[2]
+
+
 def second_rate(starter: ModuleType) -> float:
     policy, rates = starter.build_policy(seed=0), []
     optimizer = starter.build_optimizer(policy)
@@ -331,6 +349,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("71", "different_tables"): different_tables,
     ("72", "weight_at_the_kill"): weight_at_the_kill,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
+    ("92", "more_calls"): more_calls_for_three_robots,
     ("94", "first_loss"): first_loss,
     ("96", "eight_demonstrations"): loss_of_eight_demonstrations,
 }

@@ -1,8 +1,8 @@
 """Runs work in several processes that form a group, and ends them as soon as all of them wait.
 
-The processes are forks of this one. They find each other through a file and communicate over the loopback interface. How
-long that takes on a busy machine decides nothing: each process counts how often it was asked and had not computed, and
-no time-out applies.
+The processes are forks of this one. They find each other through a file and communicate over the loopback interface.
+How long that takes on a busy machine decides nothing: each process counts how often it was asked and had not computed,
+and no time-out applies.
 """
 
 from __future__ import annotations
@@ -102,10 +102,9 @@ def _wait_for(homes: list[Path], idle: memoryview, children: list[int], dead: se
 def _be_a_rank(
     work: Callable[[int, Report], None], rank: int, count: int, meeting: Path, home: Path, idle: memoryview
 ) -> None:
-    """Work, write how it ended, and stay alive: a process that exits looks like a broken connection, not like a hang."""
+    """Work, write how it ended, and stay alive: one that exits looks like a broken connection, not like a hang."""
     gc.freeze()
     torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     threading.Thread(target=_count_idle_beats, args=(rank, idle, home, threading.get_ident()), daemon=True).start()
     reported = 0
 
@@ -115,13 +114,7 @@ def _be_a_rank(
         reported += 1
 
     try:
-        dist.init_process_group(
-            "gloo",
-            init_method=f"file://{meeting}",
-            rank=rank,
-            world_size=count,
-            timeout=timedelta(seconds=2 * LONGEST_S),
-        )
+        _join(rank, count, meeting)
         work(rank, report)
         end: tuple[str, list[Line]] = ("finished", [])
     except Exception as error:
@@ -156,3 +149,9 @@ def _save(value: Any, path: Path) -> None:
     """Write it so that a reader never sees a part of it."""
     torch.save(value, path.with_suffix(".part"))
     path.with_suffix(".part").rename(path)
+
+
+def _join(rank: int, count: int, meeting: Path) -> None:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    patience = timedelta(seconds=2 * LONGEST_S)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)
