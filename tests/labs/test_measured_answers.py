@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -246,7 +247,12 @@ def more_calls_for_three_robots(starter: ModuleType) -> float:
     trainer = lightning.Trainer(accelerator="cpu", devices=1, strategy="ddp", **quiet)
     for robots in (3, 2):
         loader = DataLoader([{**frames, "robot": torch.arange(16) % robots}], batch_size=None)
-        with patch.object(dist, "barrier") as barrier, patch.object(dist, "all_reduce") as all_reduce:
+        with (
+            warnings.catch_warnings(),
+            patch.object(dist, "barrier") as barrier,
+            patch.object(dist, "all_reduce") as all_reduce,
+        ):
+            warnings.simplefilter("ignore")  # Lightning's, on loggers and workers
             trainer.validate(starter.build_module(0), loader, verbose=False)  # a group of one has nothing to send
         calls[robots] = barrier.call_count + all_reduce.call_count
     dist.destroy_process_group()
