@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,11 @@ SHARES: dict[str, list[list[list[int]]]] = {
     NOBODY: [[[0, 1], [1]], [[0, 0, 1], [0, 1, 1]]],
 }
 """For each process and batch, the robots of the frames; robot 2 is the one that may be lacking."""
+
+
+def endings(ranks: Sequence[Mapping[str, Any]]) -> str:
+    """How each process ended, in words."""
+    return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
 
 
 def in_order(order: Tensor) -> list[str]:

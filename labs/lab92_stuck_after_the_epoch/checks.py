@@ -6,7 +6,7 @@ means. Two processes must log the same numbers, whichever of them has frames of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from labs.validation_means import (
     by_name,
     described,
     drawn,
+    endings,
     in_order,
     mean_of_all,
     reference_training,
@@ -45,6 +46,7 @@ from labs.vla.training import learning_rate_at
 
 FINISHED = "process 0 finished, process 1 finished"
 EPOCHS = 2
+OPTIMIZER = {"type": "AdamW", "initial_lr": LEARNING_RATE, "betas": (0.9, 0.95), "weight_decay": 0.01}
 LOSS_BAR = 0.95
 
 
@@ -52,7 +54,7 @@ LOSS_BAR = 0.95
     kind="behaviour",
     title="Training in two processes goes on after each validation",
     property=f"Whichever process has no frames of a robot, both processes must train {EPOCHS} epochs, and log the same validation losses after each.",
-    instrument="py-spy dump --pid of each process; debugkit.watch(module, select='DK804') in each",
+    instrument="lab run 92",
 )
 def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
     seed, order = rng.seed(), rng.permutation(3)
@@ -153,12 +155,13 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
         )
     logged = torch.tensor([row["loss"] for row in ranks[0]["recorded"] if "loss" in row])
     expect(logged, "the training losses that process 0 logged").close_to(torch.tensor(losses[0]), rtol=1e-3)
-    expect(ranks[1]["values"][0].get("loss"), "the training loss that process 1 logged last").close_to(
-        losses[1][-1], rtol=1e-3
-    )
+    last = ranks[1]["values"][0].get("loss")
+    expect(last, "the training loss that process 1 logged last").close_to(losses[1][-1], rtol=1e-3)
     rates = [row["learning_rate"] for row in ranks[0]["recorded"] if "learning_rate" in row]
-    wanted = learning_rate_at(steps, steps, LEARNING_RATE)
-    expect(rates, "the learning rates that process 0 logged").close_to([wanted], rtol=1e-4, atol=0.0)
+    wanted = [learning_rate_at(steps, steps, LEARNING_RATE)]
+    expect(rates, "the learning rates that process 0 logged").close_to(wanted, rtol=1e-4, atol=0.0)
+    for name, value in OPTIMIZER.items():
+        expect(ranks[0]["optimizer"][name], f"the optimizer's {name}").equals(value)
     first, second = (rank["weights"] for rank in ranks)
     apart = {name for name in first if not torch.equal(first[name], second[name])}
     expect(listed(apart), "what differs between the weights of the two processes").equals("nothing")
@@ -292,8 +295,3 @@ def expect_mean(word: str, value: Any, wanted: float | None, name: str, rank: in
         expect(value, what).close_to(wanted, rtol=1e-4)
     else:
         expect(word, what).equals(ALL)
-
-
-def endings(ranks: Sequence[Mapping[str, Any]]) -> str:
-    """How each process ended, in words."""
-    return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))

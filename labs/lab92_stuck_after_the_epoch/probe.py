@@ -38,7 +38,7 @@ def fitted(learner: Any, runs: list[dict[str, Any]], seed: int) -> list[list[dic
     """`Trainer.fit` in two processes, with validation after each of `epochs` epochs; the runs as in `validated`.
 
     A run has `training` and `validation`, a list of batches for each process. Also returned are the losses of the
-    process's own steps, and its weights at the end.
+    process's own steps, its weights at the end, and its optimizer's settings.
     """
     return _run_by_run(lambda rank, number: _fit(learner, runs[number], rank, seed), len(runs), 2)
 
@@ -85,7 +85,11 @@ def _fit(learner: Any, run: dict[str, Any], rank: int, seed: int, *callbacks: li
     )
     trainer.fit(module, ready(run["training"][rank]), ready(run["validation"][rank]))
     weights = {name: value.detach() for name, value in module.policy.named_parameters()}
-    return {"values": values.all, "recorded": recorder.rows, "losses": losses.all, "weights": weights}
+    group = trainer.optimizers[0].param_groups[0]
+    settings = {"type": type(trainer.optimizers[0]).__name__}
+    settings |= {name: group[name] for name in ("initial_lr", "betas", "weight_decay")}
+    logged = {"values": values.all, "recorded": recorder.rows}
+    return {**logged, "losses": losses.all, "weights": weights, "optimizer": settings}
 
 
 def _run_by_run(work: Any, count: int, processes: int) -> list[list[dict[str, Any]]]:
@@ -167,7 +171,7 @@ def symptom(learner: Any) -> None:
             print(f"             {function}  in {Path(file).name}")
         if ended.stack:
             own = sum(file.endswith("policy.py") and "site-packages" not in file for file, *_ in ended.stack)
-            print(f"             {own} of {len(ended.stack)} calls on its stack are in policy.py")
+            print(f"             calls in policy.py on the whole stack: {own}")
 
 
 class _Diary(lightning.Callback):
