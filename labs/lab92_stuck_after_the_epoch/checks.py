@@ -165,6 +165,9 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     first, second = (rank["weights"] for rank in ranks)
     apart = {name for name in first if not torch.equal(first[name], second[name])}
     expect(listed(apart), "what differs between the weights of the two processes").equals("nothing")
+    moving = {name for name, value in policy.named_parameters() if not torch.equal(value, start[name])}
+    still = {name for name in moving if torch.equal(first[name], start[name])}
+    expect(listed(still), f"the weights that did not move in {steps} steps").equals("nothing")
     # In one norm: AdamW steps by the gradient's sign, and rounding alone decides it for an entry that is nearly zero.
     moved = sum(float((value - start[name]).square().sum()) for name, value in policy.named_parameters())
     off = sum(float((first[name] - value).square().sum()) for name, value in policy.named_parameters())
