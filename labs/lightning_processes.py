@@ -99,13 +99,16 @@ class Values(lightning.Callback):
 
 
 class Losses(lightning.Callback):
-    """The loss of each training step."""
+    """The loss of each training step, and in which modes the module's parts were: `training`, `evaluation` or both."""
 
     def __init__(self) -> None:
         self.all: list[float] = []
+        self.modes: list[str] = []
 
-    def on_train_batch_end(self, _trainer: Any, _module: Any, outputs: Any, *_: Any) -> None:
+    def on_train_batch_end(self, _trainer: Any, module: Any, outputs: Any, *_: Any) -> None:
         self.all.append(outputs["loss"].item())
+        modes = {"training" if part.training else "evaluation" for part in module.modules()}
+        self.modes = sorted({*self.modes, *modes})
 
 
 @contextmanager

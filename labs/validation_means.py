@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labs.grading import Rng
+from labs.grading import Rng, expect
 from labs.invariants import padded_batch
 from labs.vla.policy import OBSERVATION_KEYS, Policy
 from labs.vla.training import learning_rate_at
@@ -50,6 +50,18 @@ SHARES: dict[str, list[list[list[int]]]] = {
 def endings(ranks: Sequence[Mapping[str, Any]]) -> str:
     """How each process ended, in words."""
     return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
+
+
+def expect_mean(word: str, value: Any, wanted: float | None, name: str, rank: int | None, said: str) -> None:
+    """A described value must be the mean of all frames; without any frame, no number."""
+    who = "one process" if rank is None else f"process {rank}"
+    what = f"what {who} logged as `{name}`, {'where ' * (rank is not None)}{said},"
+    if wanted is None:
+        expect(word, what).one_of((ABSENT, NO_NUMBER))
+    elif word == ANOTHER:
+        expect(value, what).close_to(wanted, rtol=1e-4)
+    else:
+        expect(word, what).equals(ALL)
 
 
 def in_order(order: Tensor) -> list[str]:

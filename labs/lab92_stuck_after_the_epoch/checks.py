@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import expect_frames_to_be_independent, listed
+from labs.invariants import expect_frames_to_be_independent, listed, padded_batch
+from labs.policy_comparison import with_louder_head
 from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
 from labs.validation_means import (
     ABSENT,
     ALL,
-    ANOTHER,
     BATCHES,
     COUNTED,
     EVEN,
@@ -36,6 +36,7 @@ from labs.validation_means import (
     described,
     drawn,
     endings,
+    expect_mean,
     in_order,
     mean_of_all,
     reference_training,
@@ -48,6 +49,8 @@ FINISHED = "process 0 finished, process 1 finished"
 EPOCHS = 2
 OPTIMIZER = {"type": "AdamW", "initial_lr": LEARNING_RATE, "betas": (0.9, 0.95), "weight_decay": 0.01}
 LOSS_BAR = 0.95
+LOUDER = 30.0
+"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
 
 
 @check(
@@ -160,6 +163,7 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     rates = [row["learning_rate"] for row in ranks[0]["recorded"] if "learning_rate" in row]
     wanted = [learning_rate_at(steps, steps, LEARNING_RATE)]
     expect(rates, "the learning rates that process 0 logged").close_to(wanted, rtol=1e-4, atol=0.0)
+    expect(" and ".join(ranks[0]["modes"]), "the mode of the module in a training step").equals("training")
     for name, value in OPTIMIZER.items():
         expect(ranks[0]["optimizer"][name], f"the optimizer's {name}").equals(value)
     first, second = (rank["weights"] for rank in ranks)
@@ -185,6 +189,10 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
 def test_policy_is_the_base(submission: Submission, rng: Rng) -> None:
     expect_stock_parameters(submission)
     expect_stock_prediction(submission, rng, rtol=1e-4, atol=1e-5)
+    seed, batch = rng.seed(), padded_batch(rng, 3)
+    loud = with_louder_head(Policy.from_base(seed=seed), LOUDER).eval().predict(batch)
+    given = submission.observe("action", batch=batch, seed=seed, louder=LOUDER)
+    expect(given, "the chunks predicted with larger weights in the head").close_to(loud, rtol=1e-3, atol=1e-3)
     expect_frames_to_be_independent(submission, rng)
 
 
@@ -286,15 +294,3 @@ def finished(evidence: Mapping[str, Any]) -> bool:
     return all(
         evidence[f"test_logs_the_mean_of_all_frames/how they ended, where {case}"] == FINISHED for case in SHARES
     )
-
-
-def expect_mean(word: str, value: Any, wanted: float | None, name: str, rank: int | None, said: str) -> None:
-    """A described value must be the mean of all frames; without any frame, no number."""
-    who = "one process" if rank is None else f"process {rank}"
-    what = f"what {who} logged as `{name}`, {'where ' * (rank is not None)}{said},"
-    if wanted is None:
-        expect(word, what).one_of((ABSENT, NO_NUMBER))
-    elif word == ANOTHER:
-        expect(value, what).close_to(wanted, rtol=1e-4)
-    else:
-        expect(word, what).equals(ALL)

@@ -38,7 +38,8 @@ def fitted(learner: Any, runs: list[dict[str, Any]], seed: int) -> list[list[dic
     """`Trainer.fit` in two processes, with validation after each of `epochs` epochs; the runs as in `validated`.
 
     A run has `training` and `validation`, a list of batches for each process. Also returned are the losses of the
-    process's own steps, its weights at the end, and its optimizer's settings.
+    process's own steps, its weights at the end, its optimizer's settings, and the
+    modes of the module's parts in these steps.
     """
     return _run_by_run(lambda rank, number: _fit(learner, runs[number], rank, seed), len(runs), 2)
 
@@ -60,9 +61,15 @@ def trained(learner: Any, seed: int) -> list[dict[str, Any]]:
     return fitted(learner, [demonstration_run(seed)], seed)[0]
 
 
-def action(learner: Any, batch: Batch, seed: int) -> Tensor:
-    """The chunk that a newly built module predicts in evaluation mode, (B, H, 3)."""
-    return learner.policy.build_module(seed).eval().predict_step(batch)
+def action(learner: Any, batch: Batch, seed: int, louder: float = 1.0) -> Tensor:
+    """The chunk that a newly built module predicts in evaluation mode, (B, H, 3).
+
+    The weights of its head's last layer are multiplied by `louder`.
+    """
+    module = learner.policy.build_module(seed).eval()
+    with torch.no_grad():
+        module.policy.head.mlp[-1].weight.mul_(louder)
+    return module.predict_step(batch)
 
 
 def parameters(learner: Any) -> dict[str, list[int]]:
@@ -89,7 +96,7 @@ def _fit(learner: Any, run: dict[str, Any], rank: int, seed: int, *callbacks: li
     settings = {"type": type(trainer.optimizers[0]).__name__}
     settings |= {name: group[name] for name in ("initial_lr", "betas", "weight_decay")}
     logged = {"values": values.all, "recorded": recorder.rows}
-    return {**logged, "losses": losses.all, "weights": weights, "optimizer": settings}
+    return {**logged, "losses": losses.all, "weights": weights, "optimizer": settings, "modes": losses.modes}
 
 
 def _run_by_run(work: Any, count: int, processes: int) -> list[list[dict[str, Any]]]:
