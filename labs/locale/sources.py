@@ -38,7 +38,14 @@ _REFUSING = (
     "classroom/part",
 )
 """Modules of which only the errors are sentences."""
-SHARED = ("demonstrated_actions", "invariants", "policy_comparison", "reference_training", "stock_policy")
+SHARED = (
+    "demonstrated_actions",
+    "invariants",
+    "policy_comparison",
+    "reference_training",
+    "stock_policy",
+    "validation_means",
+)
 _COMPOSED = re.compile(r"^\{?\w*\}? ?(is|has|lacks) \{|^(is|has) |: this \{|^\{said\}|^ |\{(verb|noun)\}")
 """Parts of sentences that `forms.py` holds whole."""
 _COMMAND = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -14,8 +15,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
+from torch.utils.data import DataLoader
 
 from labs.authoring.lab_module import load_module, load_variant
 from labs.forked_processes import run_in_processes
@@ -257,6 +260,7 @@ def bytes_not_averaged(starter: ModuleType) -> float:
     return sum(parameter.nbytes for parameter in policy.parameters() if parameter.grad is None)
 
 
+<<<<<<< HEAD
 def parameters_that_differ(starter: ModuleType) -> float:
     def weights_after_a_step(rank: int) -> dict[str, Tensor]:
         policy = starter.wrap(starter.build_policy(seed=rank))
@@ -266,6 +270,27 @@ def parameters_that_differ(starter: ModuleType) -> float:
 
     first, second = (process["returned"] for process in run_in_processes(weights_after_a_step))
     return sum(not torch.equal(first[name], second[name]) for name in first)
+=======
+def more_calls_for_three_robots(starter: ModuleType) -> float:
+    import lightning
+
+    frames, calls = one_batch(16, 16, 92), Counter[int]()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, strategy="ddp", **quiet)
+    for robots in (3, 2):
+        loader = DataLoader([{**frames, "robot": torch.arange(16) % robots}], batch_size=None)
+        with (
+            warnings.catch_warnings(),
+            patch.object(dist, "barrier") as barrier,
+            patch.object(dist, "all_reduce") as all_reduce,
+        ):
+            warnings.simplefilter("ignore")  # Lightning's, on loggers and workers
+            trainer.validate(starter.build_module(0), loader, verbose=False)  # a group of one has nothing to send
+        calls[robots] = barrier.call_count + all_reduce.call_count
+    dist.destroy_process_group()
+    return calls[3] - calls[2]
+>>>>>>> lab92
 
 
 def second_rate(starter: ModuleType) -> float:
@@ -366,7 +391,11 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("71", "different_tables"): different_tables,
     ("72", "weight_at_the_kill"): weight_at_the_kill,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
+<<<<<<< HEAD
     ("82", "tensors_that_differ"): parameters_that_differ,
+=======
+    ("92", "more_calls"): more_calls_for_three_robots,
+>>>>>>> lab92
     ("94", "first_loss"): first_loss,
     ("96", "eight_demonstrations"): loss_of_eight_demonstrations,
 }
