@@ -260,7 +260,6 @@ def bytes_not_averaged(starter: ModuleType) -> float:
     return sum(parameter.nbytes for parameter in policy.parameters() if parameter.grad is None)
 
 
-<<<<<<< HEAD
 def parameters_that_differ(starter: ModuleType) -> float:
     def weights_after_a_step(rank: int) -> dict[str, Tensor]:
         policy = starter.wrap(starter.build_policy(seed=rank))
@@ -270,7 +269,8 @@ def parameters_that_differ(starter: ModuleType) -> float:
 
     first, second = (process["returned"] for process in run_in_processes(weights_after_a_step))
     return sum(not torch.equal(first[name], second[name]) for name in first)
-=======
+
+
 def more_calls_for_three_robots(starter: ModuleType) -> float:
     import lightning
 
@@ -290,7 +290,6 @@ def more_calls_for_three_robots(starter: ModuleType) -> float:
         calls[robots] = barrier.call_count + all_reduce.call_count
     dist.destroy_process_group()
     return calls[3] - calls[2]
->>>>>>> lab92
 
 
 def second_rate(starter: ModuleType) -> float:
@@ -391,11 +390,8 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("71", "different_tables"): different_tables,
     ("72", "weight_at_the_kill"): weight_at_the_kill,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
-<<<<<<< HEAD
     ("82", "tensors_that_differ"): parameters_that_differ,
-=======
     ("92", "more_calls"): more_calls_for_three_robots,
->>>>>>> lab92
     ("94", "first_loss"): first_loss,
     ("96", "eight_demonstrations"): loss_of_eight_demonstrations,
 }

@@ -22,7 +22,7 @@ in one of the paths (augmentation). Nothing is examined unless both paths and a 
 Each path runs twice on one frame.
 
 ## Lesson
-[Lab 48](../../lessons/actions/48_train_serve_skew.md)
+[Lab 48](../../lessons/actions/48_right_on_every_recording.md)
 """
 
 from __future__ import annotations

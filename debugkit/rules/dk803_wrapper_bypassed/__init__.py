@@ -28,7 +28,7 @@ Call the wrapper: `loss = ddp(**batch).loss`. Move code that needs a method of t
 Hooks on the wrapper, on the wrapped module and on its direct children.
 
 ## Lesson
-No lab of its own; [Lab 81](../../lessons/distributed/81_one_waits.md) is about another fault with the wrapper.
+[Lab 82](../../lessons/distributed/82_two_validation_losses.md)
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ second. On a timeout NCCL ends the process before Python can report anything, so
 the comparison to the log. A rank that is only slow appears in that log and not in the report.
 
 ## Lesson
-[Lab 81](../../lessons/distributed/81_one_waits.md)
+[Lab 81](../../lessons/distributed/81_one_waits.md), [Lab 92](../../lessons/frameworks/92_stuck_after_the_epoch.md)
 """
 
 from __future__ import annotations
