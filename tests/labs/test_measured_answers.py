@@ -235,6 +235,15 @@ def bytes_not_averaged(starter: ModuleType) -> float:
     return sum(parameter.nbytes for parameter in policy.parameters() if parameter.grad is None)
 
 
+def sum_of_the_unused(starter: ModuleType) -> float:
+    frames, used = demonstrations(30, seed=83), set()
+    for rank in (0, 1):
+        loader = starter.build_loader(frames, 4, rank=rank, world_size=2, seed=83)
+        for epoch in range(5):
+            used |= {number for batch in starter.epoch_of(loader, epoch).batch_sampler for number in batch}
+    return sum(set(range(30)) - used)
+
+
 def second_rate(starter: ModuleType) -> float:
     policy, rates = starter.build_policy(seed=0), []
     optimizer = starter.build_optimizer(policy)
@@ -331,6 +340,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("71", "different_tables"): different_tables,
     ("72", "weight_at_the_kill"): weight_at_the_kill,
     ("81", "bytes_not_averaged"): bytes_not_averaged,
+    ("83", "sum_of_the_unused"): sum_of_the_unused,
     ("94", "first_loss"): first_loss,
     ("96", "eight_demonstrations"): loss_of_eight_demonstrations,
 }
