@@ -19,4 +19,5 @@ while sampler is not None:
     print(f"{type(sampler).__name__:17} has set_epoch: {hasattr(sampler, 'set_epoch')!s:6} holds: {told}")
     sampler = getattr(sampler, "batches", None) or getattr(sampler, "sampler", None)
 # --8<-- [end:told]
+assert loader.batch_sampler.batches.sampler.epoch == 0
 sys.path.pop(0)

@@ -244,8 +244,13 @@ def _kept(evidence: Mapping[str, Any], world_size: int) -> list[float]:
     return evidence[f"{ORDER}/neighbours kept by {processes(world_size)}"]
 
 
-def _continued_as_they_should(evidence: Mapping[str, Any]) -> bool:
-    return all(where == "where it should" for *_, where in evidence[CONTINUED])
+def _orders_are_new(evidence: Mapping[str, Any]) -> bool:
+    return all(share <= KEPT for share in _kept(evidence, 1))
+
+
+def _used_twice(evidence: Mapping[str, Any]) -> list[int]:
+    """For each epoch of two and of three processes, the frames that are used twice."""
+    return [twice for count in (2, 3) for twice in evidence[f"{DIVIDED}/frames used twice by {processes(count)}"]]
 
 
 @wrong_fix(
@@ -253,11 +258,8 @@ def _continued_as_they_should(evidence: Mapping[str, Any]) -> bool:
     says="Each process now has an order of its own, and takes its turns in that. The processes no longer divide one order: in every epoch some frames are used by two of them, and others by none.",
 )
 def recognise_own_orders(evidence: Mapping[str, Any]) -> bool:
-    shared = [
-        twice for world_size in (2, 3) for twice in evidence[f"{DIVIDED}/frames used twice by {processes(world_size)}"]
-    ]
-    new = all(share <= KEPT for share in _kept(evidence, 1))
-    return new and all(shared) and _continued_as_they_should(evidence)
+    continued = all(where == "where it should" for *_, where in evidence[CONTINUED])
+    return _orders_are_new(evidence) and continued and all(_used_twice(evidence))
 
 
 @wrong_fix(
@@ -266,8 +268,7 @@ def recognise_own_orders(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_new_start(evidence: Mapping[str, Any]) -> bool:
     later = [where for world, epoch, _, where in evidence[CONTINUED] if world > 1 and 0 < epoch < EPOCHS]
-    new = all(share <= KEPT for share in _kept(evidence, 1))
-    return new and set(later) == {"in epoch 0"}
+    return _orders_are_new(evidence) and not any(_used_twice(evidence)) and set(later) == {"in epoch 0"}
 
 
 @wrong_fix(

@@ -68,7 +68,7 @@ def trained_on(
 
 
 class Recorder(nn.Module):
-    """In the place of the policy: notes the frames of every batch."""
+    """Takes the policy's place, and notes the frames of every batch."""
 
     def __init__(self) -> None:
         super().__init__()
