@@ -167,8 +167,8 @@ def two_processes(learner: Any, *, seed: int) -> list[dict[str, Any]]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a new policy, and the loader of the first of two processes."""
-    frames = demonstrations(FRAMES, seed=83)
+    """debugkit.check()'s arguments: a policy, and a loader of the first of two processes that leaves out no frame."""
+    frames = demonstrations(8 * BATCH_SIZE, seed=83)
     policy = learner.policy.build_policy(0)
     return {
         "model": policy,
