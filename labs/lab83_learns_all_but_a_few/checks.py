@@ -141,6 +141,7 @@ def test_each_batch_is_one_step(submission: Submission, rng: Rng) -> None:
         found = submission.observe("trained", epochs=3, start=start, **asked)
         expect_reference(found, recorded[0]["batches"], asked, start, f"training from step {start} on")
     found = submission.observe("fine_tuned", epochs=3, **asked)
+    expect(found["ended"], "how `fine_tune` ended as the only process").equals("finished")
     expect_reference(found, recorded[0]["batches"], asked, 0, "`fine_tune`")
 
 
@@ -209,7 +210,6 @@ def rounds(asked: Mapping[str, int]) -> int:
 
 
 def processes(count: int) -> str:
-    """A number of processes, in words."""
     return "one process" if count == 1 else f"{count} processes"
 
 

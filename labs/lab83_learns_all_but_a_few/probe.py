@@ -110,18 +110,8 @@ def trained(learner: Any, *, frames: int, batch_size: int, epochs: int, seed: in
 
 
 def fine_tuned(learner: Any, *, frames: int, batch_size: int, epochs: int, seed: int) -> dict[str, Any]:
-    """The same for `fine_tune` as the only process."""
-    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, GLOO_SOCKET_IFNAME=LOOPBACK):
-        policy, losses = learner.policy.fine_tune(
-            demonstrations(frames, seed),
-            0,
-            1,
-            f"file://{folder}/meeting",
-            epochs=epochs,
-            batch_size=batch_size,
-            seed=seed,
-        )
-    return {"losses": losses, "weights": _copy(policy)}
+    """The same for `fine_tune` as the only process, and how it `ended`."""
+    return _processes(learner, 1, demonstrations(frames, seed), epochs=epochs, batch_size=batch_size, seed=seed)[0]
 
 
 def examined(learner: Any, *, frames: int, seed: int) -> dict[str, Any]:
@@ -146,24 +136,7 @@ def parameters(learner: Any) -> dict[str, list[int]]:
 
 def two_processes(learner: Any, *, seed: int) -> list[dict[str, Any]]:
     """Fine-tune in two processes; for each, how it `ended`, its `losses` and `weights`, and the loss of each frame."""
-    frames = demonstrations(FRAMES, seed)
-    with tempfile.TemporaryDirectory() as folder:
-        notes = [Path(folder) / f"rank{rank}" for rank in (0, 1)]
-        sys.stdout.flush()
-        gc.collect()
-        children: list[int] = []
-        try:
-            for rank, note in enumerate(notes):
-                child = os.fork()
-                if child == 0:
-                    _be_a_rank(learner, frames, rank, f"file://{folder}/meeting", seed, note)
-                children.append(child)
-            _wait_for(list(children))
-        finally:
-            for child in children:
-                _end(child)
-        nothing = {"ended": "did not end", "losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
-        return [torch.load(note) if note.exists() else nothing for note in notes]
+    return _processes(learner, 2, demonstrations(FRAMES, seed), epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed)
 
 
 def subject(learner: Any) -> dict[str, Any]:
@@ -208,36 +181,56 @@ def _copy(policy: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in policy.named_parameters()}
 
 
-def _be_a_rank(learner: Any, frames: Frames, rank: int, address: str, seed: int, note: Path) -> None:
-    """Train, write the result, and end: a process that has ended leaves nobody waiting."""
+def _processes(learner: Any, world_size: int, frames: Frames, **asked: int) -> list[dict[str, Any]]:
+    """Fork processes that fine-tune together. What they start, such as the threads of gloo, ends with them."""
+    with tempfile.TemporaryDirectory() as folder:
+        notes = [Path(folder) / f"rank{rank}" for rank in range(world_size)]
+        sys.stdout.flush()
+        gc.collect()
+        running: dict[int, int] = {}
+        died: set[int] = set()
+        try:
+            for rank, note in enumerate(notes):
+                child = os.fork()
+                if child == 0:
+                    _be_a_rank(learner, frames, rank, world_size, f"file://{folder}/meeting", note, asked)
+                running[rank] = child
+            began = time.monotonic()
+            while not all(note.exists() or rank in died for rank, note in enumerate(notes)):
+                died |= {
+                    rank for rank, child in running.items() if rank not in died and os.waitpid(child, os.WNOHANG)[0]
+                }
+                if time.monotonic() - began > LONGEST_S:
+                    break
+                time.sleep(0.05)
+        finally:
+            for rank, child in running.items():
+                if rank not in died:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+        nothing = {"losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
+        return [
+            torch.load(note) if note.exists() else {"ended": "aborted" if rank in died else "still waits", **nothing}
+            for rank, note in enumerate(notes)
+        ]
+
+
+def _be_a_rank(
+    learner: Any, frames: Frames, rank: int, world_size: int, address: str, note: Path, asked: dict[str, int]
+) -> None:
+    """Train, write the result, and stay alive: a process that ends breaks the connections of the others."""
     gc.freeze()
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     _draw_other_numbers(rank)
     told: dict[str, Any] = {"ended": "finished", "losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
     try:
-        policy, told["losses"] = learner.policy.fine_tune(
-            frames, rank, 2, address, epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed
-        )
+        policy, told["losses"] = learner.policy.fine_tune(frames, rank, world_size, address, **asked)
         told["weights"] = _copy(policy)
         told["frame_losses"] = learner.policy.frame_losses(policy, frames)
     except Exception as error:
-        told["ended"] = f"raised {type(error).__name__}"
+        told["ended"] = f"raised {type(error).__name__}: {str(error).splitlines()[0][:110] if str(error) else ''}"
     torch.save(told, note.with_suffix(".part"))
     note.with_suffix(".part").rename(note)
+    time.sleep(2 * LONGEST_S)
     os._exit(0)
-
-
-def _wait_for(children: list[int]) -> None:
-    began = time.monotonic()
-    while children and time.monotonic() - began < LONGEST_S:
-        children[:] = [child for child in children if os.waitpid(child, os.WNOHANG) == (0, 0)]
-        time.sleep(0.05)
-
-
-def _end(child: int) -> None:
-    try:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    except (ProcessLookupError, ChildProcessError):
-        pass  # it has ended
