@@ -292,6 +292,15 @@ def more_calls_for_three_robots(starter: ModuleType) -> float:
     return calls[3] - calls[2]
 
 
+def sum_of_the_unused(starter: ModuleType) -> float:
+    frames, used = demonstrations(30, seed=83), set()
+    for rank in (0, 1):
+        loader = starter.build_loader(frames, 4, rank=rank, world_size=2, seed=83)
+        for epoch in range(5):
+            used |= {number for batch in starter.epoch_of(loader, epoch).batch_sampler for number in batch}
+    return sum(set(range(30)) - used)
+
+
 def second_rate(starter: ModuleType) -> float:
     policy, rates = starter.build_policy(seed=0), []
     optimizer = starter.build_optimizer(policy)
@@ -392,6 +401,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("81", "bytes_not_averaged"): bytes_not_averaged,
     ("82", "tensors_that_differ"): parameters_that_differ,
     ("92", "more_calls"): more_calls_for_three_robots,
+    ("83", "sum_of_the_unused"): sum_of_the_unused,
     ("94", "first_loss"): first_loss,
     ("96", "eight_demonstrations"): loss_of_eight_demonstrations,
 }

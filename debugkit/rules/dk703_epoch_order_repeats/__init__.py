@@ -32,7 +32,7 @@ loop; one batch that is read once and trained on in every step; a validation bat
 Reads two orders of at most a thousand indices each, and no data. In a loop, keeps the first 64 indices of each epoch.
 
 ## Lesson
-[Lab 72](../../lessons/reproducibility/72_a_step_apart.md)
+[Lab 83](../../lessons/distributed/83_learns_all_but_a_few.md)
 """
 
 from __future__ import annotations
