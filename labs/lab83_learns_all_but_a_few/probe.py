@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from labs.vla.dataset import Batch, Frames, collate, demonstrations
@@ -215,6 +216,24 @@ def _processes(learner: Any, world_size: int, frames: Frames, **asked: int) -> l
         ]
 
 
+def _keep_each_group() -> None:
+    """Keep a reference to each group of processes until this one is killed.
+
+    DistributedDataParallel can hold the last one. It is then destroyed while the lock of the interpreter is held, which
+    waits for the threads of gloo. These can wait for the lock, so that now and then a process never returns.
+    """
+    init = dist.init_process_group
+
+    def init_and_keep(*given: Any, **named: Any) -> None:
+        init(*given, **named)
+        _GROUPS.append(dist.group.WORLD)
+
+    dist.init_process_group = init_and_keep
+
+
+_GROUPS: list[Any] = []
+
+
 def _be_a_rank(
     learner: Any, frames: Frames, rank: int, world_size: int, address: str, note: Path, asked: dict[str, int]
 ) -> None:
@@ -223,6 +242,7 @@ def _be_a_rank(
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     _draw_other_numbers(rank)
+    _keep_each_group()
     told: dict[str, Any] = {"ended": "finished", "losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
     try:
         policy, told["losses"] = learner.policy.fine_tune(frames, rank, world_size, address, **asked)
