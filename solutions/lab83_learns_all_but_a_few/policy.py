@@ -155,6 +155,4 @@ def fine_tune(
     model = DistributedDataParallel(policy)
     optimizer = torch.optim.AdamW(policy.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
     loader = build_loader(frames, batch_size, rank=rank, world_size=world_size, seed=seed)
-    losses = train(model, optimizer, loader, epochs=epochs)
-    dist.destroy_process_group()
-    return policy, losses
+    return policy, train(model, optimizer, loader, epochs=epochs)
