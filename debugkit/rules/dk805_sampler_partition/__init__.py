@@ -21,9 +21,10 @@ Use `DistributedSampler(dataset)`, or shuffle with a separate generator that has
 
 ## When it stays silent
 DistributedSampler of any length, with and without `drop_last`; samplers and batch samplers that divide the data with
-their own seed. Not examined: samplers that compute their part when they are created, samplers with replacement,
-iterable data sets, and single processes. A sampler that is the same on every rank of a running group is a `warning`,
-because Lightning and accelerate replace it later.
+their own seed, also in rounds of a full batch for every rank, which leave out or repeat less than one round. Not
+examined: samplers that compute their part when they are created, samplers with replacement, iterable data sets, and
+single processes. A sampler that is the same on every rank of a running group is a `warning`, because Lightning and
+accelerate replace it later.
 
 ## Cost
 Reads two orders of indices per rank, for up to 16 ranks and 200,000 samples, and no data.
@@ -59,7 +60,7 @@ class SamplerPartition(PlainData):
 
     `together` is the coverage if all ranks have drawn the same random numbers so far, `drifted` if each rank has drawn
     different ones. `padding` and `tail` are how many samples may be visited twice, or left out, so that all ranks visit
-    equally many. `knows_its_rank` is False for a sampler that is the same on every rank.
+    equally many, or equally many full batches. `knows_its_rank` is False for a sampler that is the same on every rank.
     """
 
     role: str

@@ -54,13 +54,14 @@ def _partition(role: str, loader: Any) -> SamplerPartition | None:
         return None  # not indices, or drawn with replacement
     if together[0] == together[1] and names is not None and len(together[0] or ()) < samples:
         return None  # the sampler computed its part when it was created, so changing the rank has no effect
+    whole = _whole_round(loader, world_size, [len(order or ()) for order in (*together, *drifted)])
     return SamplerPartition(
         role=role,
         sampler=type(sampler).__name__,
         world_size=world_size,
         samples=samples,
-        padding=-samples % world_size,
-        tail=samples % world_size,
+        padding=-samples % whole,
+        tail=samples % whole,
         knows_its_rank=names is not None and together[0] != together[1],
         together=_coverage(together, samples),
         drifted=_coverage(drifted, samples),
@@ -78,6 +79,14 @@ def _sampler_of(loader: Any) -> tuple[Any, tuple[str, str] | None]:
                 return sampler, names
     replaces = bool(getattr(own, "replacement", False))
     return (None if replaces or not hasattr(own, "__iter__") else own), None
+
+
+def _whole_round(loader: Any, world_size: int, lengths: list[int]) -> int:
+    """The samples that the ranks visit together: a full batch each, if all of them visit full batches only."""
+    sizes = (getattr(part, "batch_size", None) for part in (loader, getattr(loader, "batch_sampler", None)))
+    size = next((size for size in sizes if isinstance(size, int) and size > 0), 1)
+    full = len(set(lengths)) == 1 and lengths[0] > 0 and lengths[0] % size == 0
+    return world_size * size if full else world_size
 
 
 def _length(dataset: Any) -> int | None:

@@ -90,3 +90,23 @@ class Stream(IterableDataset):
 
 def stream():
     return _arguments(DataLoader(Stream(), batch_size=2), not_examined="several ranks")
+
+
+class FullRounds(Sampler):
+    """Rounds of a full batch for every rank; what is left over is left out of this epoch."""
+
+    def __init__(self, rank, world_size, batch_size=4):
+        self.rank, self.world_size, self.batch_size, self.epoch = rank, world_size, batch_size, 0
+
+    def __iter__(self):
+        order = torch.randperm(25, generator=torch.Generator().manual_seed(self.epoch))
+        batches = order[: len(self) * self.batch_size * self.world_size].split(self.batch_size)
+        yield from (batch.tolist() for batch in batches[self.rank :: self.world_size])
+
+    def __len__(self):
+        return 25 // (self.batch_size * self.world_size)
+
+
+def full_batches_for_every_rank():
+    """One round of 4 × 4 samples, and nine that are left out."""
+    return _arguments(DataLoader(DATA, batch_sampler=FullRounds(0, 4)))
