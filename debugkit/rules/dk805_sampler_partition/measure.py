@@ -50,11 +50,14 @@ def _partition(role: str, loader: Any) -> SamplerPartition | None:
     with left_as_it_was(loader):
         together = [_order(sampler, names, rank, seed=_SEED) for rank in range(world_size)]
         drifted = [_order(sampler, names, rank, seed=_SEED + rank) for rank in range(world_size)]
+        size = _size_of_a_batch(loader, sampler, names)
     if any(order is None or len(set(order)) < len(order) > samples for order in (*together, *drifted)):
         return None  # not indices, or drawn with replacement
     if together[0] == together[1] and names is not None and len(together[0] or ()) < samples:
         return None  # the sampler computed its part when it was created, so changing the rank has no effect
-    whole = _whole_round(loader, world_size, [len(order or ()) for order in (*together, *drifted)])
+    lengths = {len(order or ()) for order in (*together, *drifted)}
+    full = len(lengths) == 1 and all(length > 0 and length % size == 0 for length in lengths)
+    whole = world_size * size if full else world_size  # the samples that all ranks visit together
     return SamplerPartition(
         role=role,
         sampler=type(sampler).__name__,
@@ -81,12 +84,10 @@ def _sampler_of(loader: Any) -> tuple[Any, tuple[str, str] | None]:
     return (None if replaces or not hasattr(own, "__iter__") else own), None
 
 
-def _whole_round(loader: Any, world_size: int, lengths: list[int]) -> int:
-    """The samples that the ranks visit together: a full batch each, if all of them visit full batches only."""
-    sizes = (getattr(part, "batch_size", None) for part in (loader, getattr(loader, "batch_sampler", None)))
-    size = next((size for size in sizes if isinstance(size, int) and size > 0), 1)
-    full = len(set(lengths)) == 1 and lengths[0] > 0 and lengths[0] % size == 0
-    return world_size * size if full else world_size
+def _size_of_a_batch(loader: Any, sampler: Any, names: tuple[str, str] | None) -> int:
+    with _as_rank(sampler, names, 0) as copied, same_randomness(_SEED):
+        first = next(iter(copied), None)
+    return (len(first) if isinstance(first, list | tuple) else getattr(loader, "batch_size", None)) or 1
 
 
 def _length(dataset: Any) -> int | None:
