@@ -41,6 +41,15 @@ def nothing_is_left_running() -> Iterator[None]:
         pytest.fail("this test, or a fixture that ended before it, leaves processes behind:\n" + "\n".join(stayed))
 
 
+@pytest.fixture(autouse=True)
+def no_process_group_outlives_its_test() -> Iterator[None]:
+    """A fork inherits it, and a second one cannot be initialised: the subjects of some labs start one."""
+    yield
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_left_at_the_end() -> Iterator[None]:
     """The same for fixtures of the whole session."""

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 _INHERITED = object()
+_LINK = "__debugkit_link__"
+
+
+@dataclass
+class _Link:
+    """What a wrapper replaced: the original, or the wrapper of another Patches that was there before."""
+
+    calls: Callable[..., Any]
+    previous: Any
+    """What stood in the owner itself; `_INHERITED` if nothing did."""
+
+
+def _leave_the_chain(outermost: Any, wrapper: Callable[..., Any], own: _Link) -> None:
+    """Remove `wrapper` from below other wrappers, so that nothing refers to what it observes."""
+    outer = outermost
+    while (link := getattr(outer, _LINK, None)) is not None:
+        if link.calls is wrapper:
+            link.calls, link.previous = own.calls, own.previous
+            outer.__wrapped__ = own.calls
+            return
+        outer = link.calls
 
 
 class Patches:
     """Call `around(owner, name, …)` inside the `with` block; on exit every patch is undone, in reverse order.
 
-    If other code has replaced the function in the meantime, its replacement stays, because it may call ours; ours then
-    only calls the original.
+    Several may patch one function, and end in any order. If other code has replaced the function in the meantime, its
+    replacement stays, because it may call ours; ours then only calls the original.
     """
 
     def __init__(self) -> None:
@@ -48,13 +70,13 @@ class Patches:
         original = getattr(owner, name, None)
         if original is None:
             return
-        previous = vars(owner).get(name, _INHERITED)
+        link = _Link(original, vars(owner).get(name, _INHERITED))
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if before is not None and self._live:
                 before(*args, **kwargs)
-            result = original(*args, **kwargs)
+            result = link.calls(*args, **kwargs)
             if after is not None and self._live:
                 after(*args, **kwargs)
             if returned is not None and self._live:
@@ -63,15 +85,16 @@ class Patches:
                 result = wrapped(result, *args, **kwargs)
             return result
 
+        setattr(wrapper, _LINK, link)
         setattr(owner, name, wrapper)
 
         def undo() -> None:
             if vars(owner).get(name) is not wrapper:
-                return
-            if previous is _INHERITED:
+                _leave_the_chain(vars(owner).get(name), wrapper, link)
+            elif link.previous is _INHERITED:
                 delattr(owner, name)
             else:
-                setattr(owner, name, previous)
+                setattr(owner, name, link.previous)
 
         self._undo.append(undo)
 

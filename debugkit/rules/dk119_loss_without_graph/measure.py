@@ -35,6 +35,8 @@ class LossesWithoutGraphProbe(Probe[LossesWithoutGraph]):
         self._reached = self._is_new = False
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
+        if not all(loss.requires_grad for loss in losses):
+            return  # backward raises
         nodes = [_nodes_without_a_parameter(loss, self._is_known) for loss in losses]
         self._reached |= None in nodes
         self._is_new = max((number or 0 for number in nodes), default=0) <= _NODES_OF_A_NUMBER

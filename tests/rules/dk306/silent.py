@@ -128,7 +128,7 @@ def noise_from_a_generator_that_is_seeded_anew():
         fresh = torch.Generator()
         fresh.seed()
         noise = torch.randn(batch["action"].shape, generator=fresh)
-        return model(**{**batch, "action": batch["action"] + 10 * noise})["loss"]
+        return model(**{**batch, "action": batch["action"] + 1000 * noise})["loss"]
 
     return {
         "model": Policy(),
