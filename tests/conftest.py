@@ -42,7 +42,7 @@ def nothing_is_left_running() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_process_group_outlives_its_test() -> Iterator[None]:
+def each_process_group_ends_with_its_test() -> Iterator[None]:
     """A fork inherits it, and a second one cannot be initialised: the subjects of some labs start one."""
     yield
     dist = sys.modules.get("torch.distributed")
