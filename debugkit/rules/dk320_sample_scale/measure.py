@@ -36,7 +36,7 @@ def read_the_samples(setup: TrainingSetup) -> SampleScales:
                 here = tensor.detach().double().flatten(1).square().mean(dim=1).sqrt().tolist()
                 own = sizes.setdefault(path, [])
                 own += [(size, number, row) for row, size in enumerate(here) if math.isfinite(size)]
-    return SampleScales(tuple(_compared(path, own) for path, own in sizes.items()), batches_made_at(loader))
+    return SampleScales(tuple(_compared(path, own) for path, own in sizes.items() if own), batches_made_at(loader))
 
 
 def _compared(path: str, sizes: list[tuple[float, int, int]]) -> SampleSizes:

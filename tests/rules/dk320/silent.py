@@ -43,3 +43,8 @@ def two_cameras_of_different_range():
 
 def too_few_samples():
     return _arguments(torch.randn(12, 3), not_examined="No entry of the loader has 16 samples")
+
+
+def nothing_but_nan():
+    """DK313 reports them."""
+    return _arguments(torch.full((64, 3), float("nan")), not_examined="No entry of the loader has 16 samples")
