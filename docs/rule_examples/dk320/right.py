@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import debugkit
 
 torch.manual_seed(0)
-position = 0.3 * torch.randn(64, 3)  # metres
+position = 0.3 * torch.randn(64, 3)
 loader = DataLoader(TensorDataset(position, torch.randn(64, 7)), batch_size=16)
 model = nn.Sequential(nn.Linear(3, 32), nn.GELU(), nn.Linear(32, 7))
 

@@ -6,8 +6,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import debugkit
 
 torch.manual_seed(0)
-position = 0.3 * torch.randn(64, 3)  # metres
-position[20:22] *= 1000  # a recording in millimetres
+position = 0.3 * torch.randn(64, 3)
+in_millimetres = slice(20, 22)
+position[in_millimetres] *= 1000
 loader = DataLoader(TensorDataset(position, torch.randn(64, 7)), batch_size=16)
 model = nn.Sequential(nn.Linear(3, 32), nn.GELU(), nn.Linear(32, 7))
 
