@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import traceback
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 import debugkit
+from labs.lightning_processes import quiet
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy, PolicyConfig
 
@@ -32,7 +29,7 @@ def step(learner: Any, batch: dict[str, Tensor], seed: int, horizon: int, action
     module = learner.policy.MotionModule(
         Policy.from_base(PolicyConfig(horizon=horizon, action_dim=action_dim), seed=seed)
     )
-    with _quiet(), _Chunks(module) as seen, _Moves() as moves:
+    with quiet(), _Chunks(module) as seen, _Moves() as moves:
         loss = _call(module.training_step, batch)
     return {
         "loss": loss.detach(),
@@ -49,7 +46,7 @@ def in_precision(learner: Any, batch: dict[str, Tensor], seed: int, precision: s
     For each: what was raised, the loss, the chunk that the head predicted, and its target. `alone` is what
     training_step raises without a trainer, in a module that was cast to float64.
     """
-    with _quiet():
+    with quiet():
         told = {
             verb: _one_batch(learner.policy.build_module(seed), verb, batch, precision) for verb in ("fit", "validate")
         }
@@ -74,7 +71,7 @@ def _one_batch(module: Any, verb: str, batch: dict[str, Tensor], precision: str)
 def fitted(learner: Any, steps: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
     """`Trainer.fit` on a few batches: each step's loss, the loss that was logged last, and the weights."""
     module, losses = learner.policy.build_module(seed), _Losses()
-    with _quiet():
+    with quiet():
         trainer = _trainer(max_epochs=1, callbacks=[losses])
         trainer.fit(module, _ready(steps))
     weights = {name: value.detach() for name, value in module.policy.named_parameters()}
@@ -90,7 +87,7 @@ def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str
 
     Grading uses no GPU, so the device is simulated: PyTorch's PrivateUse1, in a child process of this one.
     """
-    with _quiet():
+    with quiet():
         return asdict(debugkit.simulate_device(learner.policy.build_module(seed), batch, _training_loss))
 
 
@@ -132,7 +129,7 @@ def trained(learner: Any, seed: int) -> dict[str, Any]:
     """fast_dev_run, then overfit one batch in double precision: the base policy's loss, before and after."""
     module, batch = learner.policy.build_module(seed), _batch(BATCH_SIZE, seed)
     before = _own_loss(module, batch)
-    with _quiet():
+    with quiet():
         fresh = learner.policy.build_module(seed)
         green = _raised(lambda: _trainer(fast_dev_run=True).fit(fresh, _ready([batch])))
         trainer = _trainer(overfit_batches=1, max_epochs=STEPS, precision="64-true")
@@ -152,7 +149,7 @@ def symptom(learner: Any) -> None:
     """Green on the laptop, then the same module in double precision and on a GPU: what `lab run 91` shows."""
     batch, losses = _batch(BATCH_SIZE, 91), _Losses()
     loader = _ready([batch])
-    with _quiet():
+    with quiet():
         print("Trainer(fast_dev_run=True).fit(module, loader)")
         trainer = _trainer(fast_dev_run=True)
         print(f"  {_raised(lambda: trainer.fit(learner.policy.build_module(91), loader)) or 'green'}\n")
@@ -277,19 +274,3 @@ class _Losses(lightning.Callback):
 
     def on_train_batch_end(self, _trainer: Any, _module: Any, outputs: Any, *_: Any) -> None:
         self.all.append(outputs["loss"].detach().clone())
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppresses Lightning's advice about devices, workers and loggers."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
