@@ -28,8 +28,8 @@ where. Limit the size of caches. DK601 and DK603 find the two most common causes
 ## When it stays silent
 - The first quarter of the steps is ignored, because optimizers create their state and libraries warm up.
 - The growth has ended, as with a cache that is full.
-- Growth below 1 MiB in total, or below 4 KiB per step. In a short run: growth below 1 MiB in total that is also less
-  in a step than the model's trainable parameters take, or than 8 KiB.
+- Growth below 1 MiB in total, or below 4 KiB per step. In a short run, growth by the size of the model in each step is
+  enough, if that is at least 8 KiB.
 - Batches of different length, whose memory goes up and down, and episodes that become longer, whose outputs are freed
   before the next one begins.
 
