@@ -31,6 +31,8 @@ _PACKAGE = PACKAGE
 _LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", DEBUGKIT
 # Of the grader: how a grade is shown, and the answers, which every `lab dev verify` checks and no grade in it contains.
 _NO_PART = ("feedback.py", "comparison.py", "documents.py", "answers.py")
+# How debugkit is run on a lab: it decides what debugkit finds, and no grade.
+_DIAGNOSIS = "sandbox/diagnosis.py"
 # The first two count by their fields; the others make what pages and handouts show.
 _NOT_GRADED = ("lab.toml", "capstone.toml", "figures.py", "make_evidence.py", "make_history.py")
 
@@ -45,7 +47,7 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grader: str
     """`labs/grading`."""
     debugkit: str
-    """The detectors, which examine the starter and every correct fix."""
+    """The detectors, which examine the starter and every correct fix, and how a lab is given to them."""
 
 
 def content_of(lab: Lab) -> Content:
@@ -53,8 +55,8 @@ def content_of(lab: Lab) -> Content:
     return Content(
         _of_lab(lab),
         folder_hash(_LIBRARY),
-        folder_hash(_GRADER, _NO_PART),
-        folder_hash(_DEBUGKIT),
+        folder_hash(_GRADER, (*_NO_PART, _DIAGNOSIS)),
+        _of_the_detectors(),
     )
 
 
@@ -62,6 +64,11 @@ def content_of(lab: Lab) -> Content:
 def folder_hash(folder: Path, left_out: tuple[str, ...] = ()) -> str:
     """The hash of a folder's files, Markdown and `left_out` apart; computed once in a process."""
     return _digest({name: canonical_form(name, content) for name, content in _files(folder) if name not in left_out})
+
+
+def _of_the_detectors() -> str:
+    diagnosis = _GRADER / _DIAGNOSIS
+    return _digest({"": folder_hash(_DEBUGKIT), _DIAGNOSIS: canonical_form(diagnosis.name, diagnosis.read_bytes())})
 
 
 def _of_lab(lab: Lab) -> str:

@@ -11,8 +11,10 @@ import lightning
 import torch
 from torch import Tensor
 
+from labs.grading.sandbox.diagnosis import diagnose
 from labs.lightning_processes import Batch, Losses, Recorder, Values, quiet, ready, trainer_of
 from labs.processes import Ended, Report, in_processes
+from labs.second_process import with_a_second_process
 from labs.vla.dataset import batches, demonstrations
 
 BATCH_SIZE, EPOCHS, EPOCH_STEPS = 16, 2, 12
@@ -144,13 +146,24 @@ def demonstration_run(seed: int) -> dict[str, Any]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a new module, its loss, and a batch of demonstrations."""
-    module = learner.policy.build_module(0)
+    """debugkit.check()'s arguments, and a training of Lightning in two processes; both of them are examined."""
+    with_a_second_process(lambda: diagnose(_examined(learner, rank=1)) and None)
+    return _examined(learner, rank=0)
+
+
+def _examined(learner: Any, rank: int) -> dict[str, Any]:
+    module, run = learner.policy.build_module(0), demonstration_run(92)
+
+    def loop() -> None:
+        trainer = trainer_of(rank, 2, max_epochs=EPOCHS, num_sanity_val_steps=0, logger=False)
+        with quiet():
+            trainer.fit(module, ready(run["training"][rank]), ready(run["validation"][rank]))
+
     return {
         "model": module,
-        "batch": demonstration_run(92)["training"][0][0],
+        "batch": run["training"][0][0],
         "loss_fn": lambda module, batch: module.frame_losses(batch).mean(),
-        "optimizer": torch.optim.AdamW(module.parameters(), lr=1e-3),
+        "loop": loop,
     }
 
 

@@ -30,6 +30,7 @@ AFTER_IT = "def normalise(action: Tensor, mean: Tensor, std: Tensor) -> Tensor:"
 MODULES = (
     *("vla/policy.py", "debugkit/registry.py", "shared.py"),
     *("grading/grader.py", "grading/rng.py", "grading/feedback.py", "grading/answers.py", "grading/sandbox/child.py"),
+    "grading/sandbox/diagnosis.py",
 )
 
 
@@ -121,6 +122,7 @@ def test_what_can_change_a_verdict_counts_as_the_labs_own(lab: Lab, package: Pat
         ("vla/policy.py", "library"),
         ("grading/grader.py", "grader"),
         ("grading/sandbox/child.py", "grader"),
+        ("grading/sandbox/diagnosis.py", "debugkit"),
         ("debugkit/registry.py", "debugkit"),
     ],
 )

@@ -6,7 +6,11 @@ CPU. Typical causes are lists that keep outputs, caches without a size limit, an
 again in every step.
 
 A run that ends before its memory was recorded 32 times is judged at its end: memory must have risen in each step after
-the first quarter, at least eight, by nearly equal amounts.
+the first quarter, at least eight, by nearly equal amounts. One rise in eight may be smaller, as after the last batch of
+an epoch.
+
+A short run of a small model, as in a test, does not reach 1 MiB. There the growth is compared with the model: each step
+must keep at least as many bytes as the parameters that receive a gradient have, within a fifth.
 
 ## Why it hurts
 After hours the run ends with an out-of-memory error, at whichever line requests the last megabyte. A batch size that
@@ -24,7 +28,8 @@ where. Limit the size of caches. DK601 and DK603 find the two most common causes
 ## When it stays silent
 - The first quarter of the steps is ignored, because optimizers create their state and libraries warm up.
 - The growth has ended, as with a cache that is full.
-- Growth below 1 MiB in total, or below 4 KiB per step.
+- Growth below 1 MiB in total, or below 4 KiB per step. In a short run, growth by the size of the model in each step is
+  enough, if that is at least 8 KiB.
 - Batches of different length, whose memory goes up and down, and episodes that become longer, whose outputs are freed
   before the next one begins.
 
@@ -60,12 +65,14 @@ class MemorySamples(PlainData):
     """One sample every `every` steps, oldest first, starting after the first step of the run.
 
     `where` is `cuda:0`, counted by PyTorch's allocator, or `host`, counted by the C library. Both count allocated
-    bytes, without the memory that is only kept in reserve.
+    bytes, without the memory that is only kept in reserve. `weights` are the bytes of the parameters that receive a
+    gradient.
     """
 
     where: str
     every: int
     bytes: tuple[int, ...]
+    weights: int = 0
 
 
 PROBABILITY = 0.01
@@ -73,7 +80,10 @@ GROWTH = 2**20  # bytes over the observed steps; logs and the allocator's own da
 SLOPE = 4 * 2**10  # bytes per step
 ENOUGH = 32  # samples for a trend
 FEWEST_RISES = 8  # steps of a run that has ended, after its first quarter
-_EQUAL = 0.8  # the share of the median rise that the smallest one must have
+_EQUAL = 0.6  # the share of the median rise that a rise must have: batches may differ in size
+_OF_THE_WEIGHTS = 0.8  # the share of the weights' bytes that each rise of a small model must have
+_EXCEPTIONS = 8  # one rise in so many may be smaller
+SMALL_SLOPE = 8 * 2**10  # bytes per step: a smaller model's weights are no more than what a loop logs
 _FIX = "Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop."
 _STILL = 0.5  # the share of the slope that the last third must have; below it, the growth has ended
 
@@ -119,23 +129,31 @@ def _short_run(seen: MemorySamples, settled: Sequence[int], context: Context) ->
     rises = [later - earlier for earlier, later in itertools.pairwise(settled)]
     if not context.ended or len(rises) < FEWEST_RISES:
         raise NotExamined(f"The run is too short: {len(rises)} of {counted(FEWEST_RISES, 'settled step')}.")
-    usual = statistics.median(rises)
-    if min(rises) <= 0 or min(rises) < _EQUAL * usual or sum(rises) < GROWTH:
+    usual, least = statistics.median(rises), sorted(rises)[len(rises) // _EXCEPTIONS]
+    as_the_weights = seen.weights >= SMALL_SLOPE and least >= _OF_THE_WEIGHTS * seen.weights * seen.every
+    if min(rises) <= 0 or least < _EQUAL * usual or (sum(rises) < GROWTH and not as_the_weights):
         return
+    weights = f" The trainable parameters have {_size(seen.weights)}." if sum(rises) < GROWTH else ""
     yield context.finding(
         f"{_memory(seen.where)} grew in each of the last {len(rises)} steps by about {usual / 2**10:,.1f} KiB, "
-        f"{sum(rises) / 2**20:,.1f} MiB in all.",
+        f"{_size(sum(rises))} in all.{weights}",
         evidence={
             "bytes_a_step": usual / seen.every,
             "smallest_rise": min(rises),
+            "rise_that_one_in_eight_is_below": least,
             "needed_share_of_the_median": _EQUAL,
             "growth": sum(rises),
             "needed_growth": GROWTH,
+            "or_needed_bytes_a_step": max(SMALL_SLOPE, _OF_THE_WEIGHTS * seen.weights),
             "steps": len(rises),
             "needed_steps": FEWEST_RISES,
         },
         fix=_FIX,
     )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB" if count >= GROWTH else f"{count / 2**10:,.1f} KiB"
 
 
 def _memory(where: str) -> str:

@@ -37,6 +37,8 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         super().__init__(setup)
         device = next((p.device for p in setup.model.parameters()), torch.device("cpu"))
         self._where, self._allocated = _counter(device)
+        trained = [p for p in setup.model.parameters() if p.requires_grad]
+        self._weights = sum(p.numel() * p.element_size() for p in trained)
         self._bytes: list[int] = []
         self._every = 1
         self._steps = 0
@@ -81,7 +83,7 @@ class MemorySamplesProbe(Probe[MemorySamples]):
                 "ended so far."
             )
         self._since = 0
-        return MemorySamples(self._where, self._every, tuple(self._bytes))
+        return MemorySamples(self._where, self._every, tuple(self._bytes), self._weights)
 
 
 def _counter(device: torch.device) -> tuple[str, Callable[[], int]]:

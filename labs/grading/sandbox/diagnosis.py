@@ -39,18 +39,22 @@ def _of_the_configuration(config: dict[str, Any]) -> dict[str, Any]:
 
 def _of_the_model(arguments: dict[str, Any]) -> dict[str, Any]:
     import debugkit
+    from debugkit.report import DebugkitError
 
     loop = arguments.pop("loop", None)
     checked = debugkit.check(**arguments)
     report = {**checked.to_json(), "failure": checked.failure}
     if loop is None:
         return report
+    run = debugkit.watch(arguments["model"], arguments.get("optimizer"), on_finding=_ignore)
     raised: str | None = None
-    with debugkit.watch(arguments["model"], arguments.get("optimizer"), on_finding=_ignore) as run:
-        try:
+    try:
+        with run:
             loop()
-        except Exception as error:  # a loud lab's loop raises by design; the findings before that count
-            raised = f"{type(error).__name__}: {error}"
+    except DebugkitError:
+        raise
+    except Exception as error:  # a loud lab's loop raises by design; what was found until then counts
+        raised = f"{type(error).__name__}: {error}"
     failure = checked.failure or (f"The training loop raised {raised}." if raised else None)
     return {**merge(report, run.report.to_json()), "loop_raised": raised, "failure": failure}
 

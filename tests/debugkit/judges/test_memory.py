@@ -74,6 +74,30 @@ def test_constant_memory_is_not_a_leak(count: int, mib: int) -> None:
     assert memory([mib * MIB] * count) == []
 
 
+def short_run(rises: Sequence[int], weights: int) -> list[Finding]:
+    """Of a run that has ended, of which the first quarter does not count."""
+    counts = [100 * MIB] * (len(rises) // 3 + 1)
+    for rise in rises:
+        counts.append(counts[-1] + rise)
+    rule = find_rule("DK602")
+    context = Context(rule, Declare(), "watch", ended=True)
+    return list(rule.judge(MemorySamples("host", 1, tuple(counts), weights), context))
+
+
+@given(st.lists(st.integers(10 * KIB, 12 * KIB), min_size=8, max_size=18), st.integers(1, 40))
+def test_a_short_run_that_keeps_its_weights_in_every_step_is_found(rises: list[int], weights_kib: int) -> None:
+    assert bool(short_run(rises, weights_kib * KIB)) == (
+        weights_kib >= 8 and 0.8 * weights_kib * KIB <= sorted(rises)[len(rises) // 8]
+    )
+
+
+def test_one_rise_in_eight_may_be_smaller_and_none_may_be_missing() -> None:
+    leak = [10 * KIB] * 10
+    assert short_run([*leak, 4 * KIB], 10 * KIB)
+    assert not short_run([*leak, 4 * KIB, 4 * KIB], 10 * KIB)
+    assert not short_run([*leak, 0], 10 * KIB)
+
+
 @given(st.lists(st.integers(0, 64 * KIB), min_size=32, max_size=128))
 def test_nothing_below_a_mebibyte_is_a_leak(noise: list[int]) -> None:
     assert memory([100 * MIB + one for one in noise]) == []

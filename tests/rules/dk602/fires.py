@@ -51,3 +51,27 @@ def features_of_every_step_kept_in_a_run_of_twelve():
             kept.append(_step(model, optimizer, torch.randn(65536, 32)).detach())  # 512 KiB
 
     return _program(loop, message="grew in each of the last 8 steps by about 512")
+
+
+def weights_copied_in_every_step_of_a_small_test():
+    """9 KiB a step, and 0.1 MiB in all: as much as the model has, in each step."""
+    history = []
+
+    def loop(model, optimizer):
+        for _ in range(16):
+            _step(model, optimizer, torch.randn(64, 32))
+            history.append({name: value.clone() for name, value in model.state_dict().items()})
+
+    return _program(loop, message="The trainable parameters have 8.8 KiB.")
+
+
+def gradients_kept_with_a_smaller_batch_at_the_end_of_each_epoch():
+    kept = []
+
+    def loop(model, optimizer):
+        for step in range(18):
+            x = torch.randn(16 if step % 9 == 8 else 64, 32)
+            _step(model, optimizer, x)
+            kept.append([p.grad.clone() for p in model.parameters()] + [x.clone()])
+
+    return _program(loop, message="Host memory grew in each of the last")

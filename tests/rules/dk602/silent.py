@@ -95,3 +95,39 @@ def twelve_steps_that_keep_nothing():
             _step(model, optimizer, torch.randn(65536, 32))
 
     return _program(loop)
+
+
+def last_four_weights_of_a_small_test():
+    def loop(model, optimizer):
+        latest = collections.deque(maxlen=4)
+        for _ in range(16):
+            _step(model, optimizer, torch.randn(64, 32))
+            latest.append({name: value.clone() for name, value in model.state_dict().items()})
+
+    return _program(loop)
+
+
+def predictions_of_a_small_test_collected_for_a_metric():
+    """Kept for the whole run, and far smaller than the model."""
+
+    def loop(model, optimizer):
+        predictions, logged = [], []
+        for step in range(24):
+            x = torch.randn(64, 32)
+            logged.append({"step": step, "loss": _step(model, optimizer, x), "rate": 0.01})
+            with torch.no_grad():
+                predictions.append(model(x))
+        assert torch.cat(predictions).shape == (24 * 64, 2)
+
+    return _program(loop)
+
+
+def weights_of_each_epoch_of_a_small_test():
+    def loop(model, optimizer):
+        kept = []
+        for step in range(24):
+            _step(model, optimizer, torch.randn(64, 32))
+            if step % 6 == 5:
+                kept.append({name: value.clone() for name, value in model.state_dict().items()})
+
+    return _program(loop)

@@ -1,4 +1,4 @@
-"""A lab's `subject()` may hold a configuration: `lab diagnose` then judges it by debugkit's rules about Hydra."""
+"""What a `subject()` may hold besides the arguments of `check()`: a configuration for the rules about Hydra, a loop."""
 
 from __future__ import annotations
 
@@ -34,6 +34,23 @@ def test_a_configuration_beside_a_model_adds_to_its_report(config: dict[str, obj
     assert {"DK901", "DK904"} <= {finding["code"] for finding in report["findings"]}
     assert {"DK105", "DK903"} <= set(report["examined"])
     assert not {"DK901", "DK903"} & {entry["code"] for entry in report["not_examined"]}
+
+
+def test_the_exception_of_a_loop_is_a_failure_and_the_rules_see_it() -> None:
+    """Some rules are judged when a loop raises, and only then."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loop() -> None:
+        loss = model(torch.ones(2, 4)).square().mean()
+        torch.tensor(loss.item(), requires_grad=True).backward()
+        torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+
+    subject = {"model": model, "batch": torch.zeros(2, 4), "loss_fn": lambda model, batch: model(batch).square().mean()}
+    report = diagnose({**subject, "optimizer": optimizer, "loop": loop})
+    assert "DK119" in {finding["code"] for finding in report["findings"]}
+    assert report["loop_raised"].startswith("RuntimeError: ")
+    assert report["failure"] == f"The training loop raised {report['loop_raised']}."
 
 
 def test_a_configuration_that_hydra_refuses_is_a_failure(config: dict[str, object]) -> None:
