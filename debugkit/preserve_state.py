@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
+from debugkit.held_parameters import held_parameters
 from debugkit.held_values import attributes_of, cells_of, held_modules, held_values
 from debugkit.loader_samples import generator_state, put_generator_back
 from debugkit.randomness import same_randomness
@@ -84,7 +85,7 @@ def held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
 
 def _other_parameters(setup: TrainingSetup) -> Iterator[torch.Tensor]:
     """The parameters of an optimizer and of the loss function that a step can change beside those of the model."""
-    yield from (p for optimizer in setup.optimizers for group in optimizer.param_groups for p in group["params"])
+    yield from held_parameters(*setup.optimizers)
     yield from (parameter for module in _others(setup) for parameter in module.parameters(recurse=False))
     yield from (value for _, value in held_values(setup.loss_fn) if isinstance(value, nn.Parameter))
 

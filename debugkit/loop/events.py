@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from debugkit._torch_private import CLIPS_EVERY_NORM, has_stepped, in_backward, is_initial_step
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
+from debugkit.held_parameters import held_parameters
 from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
 from debugkit.loop.learning_rates import divides_integers, initial_rate, rates_of
@@ -280,12 +281,8 @@ class LoopEvents:
             self._note_foreign_schedule(optimizer)
 
     def _note_foreign_schedule(self, optimizer: Optimizer) -> None:
-        scheduled = {id(p) for p in _parameters(optimizer)}
+        scheduled = {id(p) for p in held_parameters(optimizer)}
         for number, known in enumerate(self._known):
             watched = known()
-            if watched is not None and not scheduled.isdisjoint(id(p) for p in _parameters(watched)):
+            if watched is not None and not scheduled.isdisjoint(map(id, held_parameters(watched))):
                 self._note("foreign_schedule", (number,), **rates_of(optimizer))
-
-
-def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])

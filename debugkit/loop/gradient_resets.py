@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import version_of
 from debugkit.finding import SourceLine
+from debugkit.held_parameters import held_parameters
 from debugkit.loop.optimizer_events import GradientUse
 from debugkit.recorders.timeline import Range, Timeline, has_range
 
@@ -55,14 +56,15 @@ class GradientResets:
     def sample(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         """Choose a few small parameters of `optimizer` and hook them."""
         self._steps[number] = 0
-        parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        parameters = {id(p): p for p in held_parameters(optimizer)}
         leaves = [p for p in parameters.values() if p.requires_grad and p.is_leaf]
         smallest = sorted(leaves, key=lambda p: p.numel())[:_SAMPLED]
         small = [p for p in smallest if p.numel() <= _LARGEST_COPY]
         self._watched[number] = [weakref.ref(parameter) for parameter in small]
         self._starts[number] = [parameter.detach().clone() for parameter in small]
         for index, parameter in enumerate(smallest):
-            self._handles.append(parameter.register_hook(self._hook_for(number, index, weakref.ref(parameter))))
+            hook = self._hook_for(number, index, weakref.ref(parameter))
+            self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Remove every hook."""

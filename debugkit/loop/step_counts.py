@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch.optim import Optimizer
 
+from debugkit.held_parameters import held_parameters
 from debugkit.rule_text import counted
 
 
@@ -48,10 +49,6 @@ class ForeignSteps:
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer that is not watched has stepped."""
         if optimizer not in self._overlaps:
-            watched = {key for given in self._given for key in _parameters(given)}
-            self._overlaps[optimizer] = not watched.isdisjoint(_parameters(optimizer))
+            watched = {id(parameter) for parameter in held_parameters(*self._given)}
+            self._overlaps[optimizer] = not watched.isdisjoint(map(id, held_parameters(optimizer)))
         self.count += self._overlaps[optimizer]
-
-
-def _parameters(optimizer: Optimizer) -> set[int]:
-    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

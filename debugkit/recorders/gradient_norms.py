@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from debugkit._torch_private import norms
+from debugkit.held_parameters import held_parameters
 from debugkit.recorders.timeline import describe_kind, has_range
 
 
@@ -17,7 +18,7 @@ class GradientReading:
     """The dense gradients that `optimizer` will use in its next step; `names` maps id(parameter) to its path."""
 
     def __init__(self, optimizer: Optimizer, names: Mapping[int, str]) -> None:
-        parameters = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
+        parameters = {id(p): p for p in held_parameters(optimizer) if p.grad is not None}
         self._gradients = [
             (names.get(key, f"parameter {index}"), gradient)
             for index, (key, p) in enumerate(parameters.items())

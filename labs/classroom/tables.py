@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,7 +16,8 @@ from labs.grading.catalog import Lab
 COLUMNS = ("student", "lab", "verdict", "wrong_fix", "reason", "seconds", "seed", "graded_at", "signature")
 _MARKS = {"passed": "✓", "failed": "✗", "error": "!", "missing": "–"}
 _STYLE = """
-:root { color-scheme: light dark; --line: #8886; --good: #1a7f37; --bad: #b3261e; --quiet: #777; }
+:root { color-scheme: light dark; --line: #8886; }
+:root { --good: light-dark(#1a7f37, #4ac26b); --bad: light-dark(#b3261e, #ff8a80); --quiet: light-dark(#666, #aaa); }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; }
@@ -66,7 +68,9 @@ def _summary(results: Sequence[Result], labs: Sequence[Lab]) -> str:
 
 def _learners(results: Sequence[Result], labs: Sequence[Lab]) -> str:
     by_key = {(one.student, one.lab): one for one in results}
-    head = "".join(f'<th scope="col">{lab.id}<br><small>{escape(lab.title)}</small></th>' for lab in labs)
+    head = "".join(
+        f'<th scope="col">{lab.id}<br><small>{escape(lab.title)}{_usual_time(results, lab)}</small></th>' for lab in labs
+    )
     rows = []
     for student in sorted({one.student for one in results}):
         cells = [_verdict(by_key.get((student, lab.id))) for lab in labs]
@@ -77,6 +81,11 @@ def _learners(results: Sequence[Result], labs: Sequence[Lab]) -> str:
         f'<thead><tr><th scope="col">Learner</th><th scope="col">Passed</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _usual_time(results: Sequence[Result], lab: Lab) -> str:
+    seconds = [one.seconds for one in results if one.lab == lab.id and one.verdict != "missing"]
+    return f"<br>{statistics.median(seconds):.0f} s a grade" if seconds else ""
 
 
 def _verdict(one: Result | None) -> str:

@@ -304,6 +304,12 @@ def test_a_name_from_an_export_is_harmless_in_the_pages(lab: Lab) -> None:
     assert as_csv(results).splitlines()[1].startswith("'=HYPERLINK")
 
 
+def test_the_page_says_how_long_a_grade_of_a_lab_took(lab: Lab) -> None:
+    timed = [result("a", seconds=4.0), result("b", seconds=6.0), result("c", seconds=90.0)]
+    assert "6 s a grade" in as_html([*timed, result("d", verdict="missing", seconds=0.0)], [lab], {})
+    assert "a grade" not in as_html([result("d", verdict="missing", seconds=0.0)], [lab], {})
+
+
 def test_only_what_is_long_and_not_the_shipped_fix_is_near_identical() -> None:
     starter, fix = "a = 1\nb = 2\n", "a = 1\nb = 3  # the fix\n"
     essay = "".join(f"# I looked at number {i} and then at the gradient of layer {i}\n" for i in range(10))

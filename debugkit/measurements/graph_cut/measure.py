@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 
 from debugkit.finding import NotExamined
+from debugkit.held_parameters import held_parameters
 from debugkit.interventions.mentioned_names import chosen_by_key, mentions
 from debugkit.loader_samples import batches_of
 from debugkit.measurements.graph_cut import GraphCut
@@ -48,7 +49,7 @@ def _of_another_turn(setup: TrainingSetup, seen: GraphCut) -> tuple[str, ...]:
         return ()
     idle: list[str] = []
     for optimizer in setup.optimizers:
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        held = {id(parameter) for parameter in held_parameters(optimizer)}
         names = [name for name, key in trainable.items() if key in held]
         if missed.issuperset(names):
             idle += names

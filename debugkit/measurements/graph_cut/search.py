@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from debugkit.finding import NotExamined
+from debugkit.held_parameters import held_parameters
 from debugkit.interventions.losses import losses_of
 from debugkit.measurements.autograd_graph.measure import AutogradGraphProbe, is_custom, walk
 from debugkit.measurements.graph_cut import BACKWARD_OF, OUTSIDE_PYTHON, Cut, GraphCut
@@ -100,7 +101,7 @@ class _Trace:
 def _expected_to_train(setup: TrainingSetup) -> dict[str, nn.Parameter]:
     trainable = {name: p for name, p in setup.model.named_parameters() if p.requires_grad}
     if setup.optimizers:
-        held = {id(p) for optimizer in setup.optimizers for group in optimizer.param_groups for p in group["params"]}
+        held = {id(p) for p in held_parameters(*setup.optimizers)}
         trainable = {name: p for name, p in trainable.items() if id(p) in held}
     if not trainable:
         held_too = " and is held by the optimizer" if setup.optimizers else ""

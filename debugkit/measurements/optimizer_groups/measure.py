@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import built_at
 from debugkit.measurements.found_optimizers import FoundOptimizers
 from debugkit.measurements.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
@@ -34,7 +35,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
         self._turns: list[int] = []  # id() of the optimizers that stepped, without immediate repetitions
 
     def after_backward(self) -> None:
-        held = [p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]]
+        held = held_parameters(*self._optimizers)
         self._with_gradient |= {id(p) for p in (*self.setup.model.parameters(), *held) if p.grad is not None}
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:

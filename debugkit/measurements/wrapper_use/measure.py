@@ -14,6 +14,7 @@ from debugkit._torch_private import in_backward
 from debugkit.distributed.wrappers import is_distributed, wrapped_module, wrappers_of
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
+from debugkit.held_parameters import held_parameters
 from debugkit.measurements.wrapper_use import Bypass, WrapperUse, WrapperUses
 from debugkit.module_paths import plain_path
 from debugkit.probe import Probe
@@ -58,7 +59,7 @@ class WrapperUseProbe(Probe[WrapperUses]):
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
         for wrapper in self._wrappers:
-            wrapper.before_step([p for group in optimizer.param_groups for p in group["params"]])
+            wrapper.before_step(list(held_parameters(optimizer)))
 
     def end_step(self, _step: int, /) -> None:
         for wrapper in self._wrappers:

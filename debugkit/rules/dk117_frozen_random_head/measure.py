@@ -12,6 +12,8 @@ from torch.autograd.graph import Node
 
 from debugkit._torch_private import CONVOLUTIONS, in_backward, parameters_of, sequence_number
 from debugkit.finding import NotExamined
+from debugkit.held_parameters import held_parameters
+from debugkit.kolmogorov_smirnov import scaled_distance
 from debugkit.measurements.autograd_graph.measure import gradient_node
 from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
@@ -99,7 +101,7 @@ class HeadsProbe(Probe[Heads]):
 
     def _is_resting(self, module: nn.Module) -> bool:
         own = {id(parameter) for parameter in _own(module)}
-        held = [[one for group in optimizer.param_groups for one in group["params"]] for optimizer in self._optimizers]
+        held = [list(held_parameters(optimizer)) for optimizer in self._optimizers]
         return any(
             any(id(one) in own for one in parameters) and not any(one.requires_grad for one in parameters)
             for parameters in held
@@ -129,14 +131,10 @@ def _weights(path: str, module: nn.Module) -> Weights:
     flat = weight.detach().flatten()
     every = -(-len(flat) // _SAMPLE)
     values = (flat[::every].double() / bound).sort().values
-    count = len(values)
-    expected = (values.clamp(-1, 1) + 1) / 2
-    ranks = torch.arange(count + 1, dtype=torch.double, device=values.device) / count
-    distance = torch.maximum(ranks[1:] - expected, expected - ranks[:-1]).max()
     return Weights(
         module=path,
         weights=weight.numel(),
         frozen=not any(one.requires_grad for one in own),
         largest=max(float(one.detach().abs().max()) / bound for one in own),
-        distance=float(distance) * count**0.5,
+        distance=scaled_distance((values.clamp(-1, 1) + 1) / 2),
     )

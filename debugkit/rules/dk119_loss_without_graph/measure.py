@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
+from debugkit.held_parameters import held_parameters
 from debugkit.measurements.autograd_graph.measure import gradient_node, is_custom
 from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.rules.dk119_loss_without_graph import LossesWithoutGraph
@@ -57,8 +58,7 @@ class LossesWithoutGraphProbe(Probe[LossesWithoutGraph]):
         """End a step of these optimizers; whether backward was called in it and could reach no parameter."""
         since, reached = self._since, self._reached
         self._since, self._reached = [], False
-        held = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
-        if not since or reached or any(one.grad is not None for one in held):
+        if not since or reached or any(one.grad is not None for one in held_parameters(*optimizers)):
             return False
         self._unreached += 1
         self._at = self._at or since[0]
@@ -67,12 +67,7 @@ class LossesWithoutGraphProbe(Probe[LossesWithoutGraph]):
     def _is_known(self, leaf: Tensor) -> bool:
         """Whether a leaf is a parameter: of the model, or one that an optimizer holds."""
         own = any(leaf is parameter for parameter in self.setup.model.parameters())
-        return own or any(
-            leaf is parameter
-            for optimizer in self.setup.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        )
+        return own or any(leaf is parameter for parameter in held_parameters(*self.setup.optimizers))
 
 
 def _nodes_without_a_parameter(loss: Tensor, is_known: Callable[[Tensor], bool]) -> int | None:

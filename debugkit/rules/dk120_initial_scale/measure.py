@@ -11,6 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from debugkit._torch_private import in_backward
 from debugkit.finding import NotExamined
+from debugkit.kolmogorov_smirnov import scaled_distance
 from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk120_initial_scale import InitialScales, NewLayer
@@ -102,13 +103,7 @@ def _drawn(weight: Tensor) -> tuple[int, float] | None:
     flat = rows.flatten()
     sample = (flat[:: -(-len(flat) // _SAMPLE)] / rms).sort().values
     normal, uniform = torch.special.ndtr(sample), (sample / math.sqrt(3)).clamp(-1, 1) / 2 + 0.5
-    return (fan_in, rms) if min(_distance(sample, normal), _distance(sample, uniform)) < _FARTHEST else None
-
-
-def _distance(values: Tensor, expected: Tensor) -> float:
-    """The Kolmogorov–Smirnov distance of sorted values from their expected ranks, times the root of their number."""
-    ranks = torch.arange(len(values) + 1, dtype=values.dtype, device=values.device) / len(values)
-    return float(torch.maximum(ranks[1:] - expected, expected - ranks[:-1]).max()) * math.sqrt(len(values))
+    return (fan_in, rms) if min(scaled_distance(normal), scaled_distance(uniform)) < _FARTHEST else None
 
 
 def _size(tensor: Tensor) -> Tensor:

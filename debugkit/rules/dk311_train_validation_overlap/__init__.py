@@ -1,7 +1,8 @@
 """Samples of the validation data are also trained on.
 
 ## What it finds
-The same index of one data set, or the same content, in the training loader and in another loader.
+The same index of one data set, or the same content, in the training loader and in another loader. Where the length of
+an input differs between batches, its padding does not count.
 
 ## Why it hurts
 Validation then measures memorisation. The curve looks fine, early stopping comes too late, and the fault only shows on

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.utils.data import Subset
 
 from debugkit.finding import NotExamined
@@ -15,14 +14,13 @@ from debugkit.interventions.batch_roles import labels, target
 from debugkit.interventions.program_lines import batches_made_at
 from debugkit.loader_samples import batches_of
 from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverlaps
+from debugkit.rules.dk311_train_validation_overlap.samples import Sample, contents, sample_of
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, tensors_in
 
 MOST_BATCHES = 256
 MOST_SAMPLES = 2048
 _BOOKKEEPING = ("index", "idx", "id", "ids", "timestamp", "weight")
-_LEAST_BYTES = 16
-"""A sample with less content than four floats (a class, an instruction) repeats by nature."""
 
 
 def compare_loaders(setup: TrainingSetup) -> DataOverlaps:
@@ -42,8 +40,9 @@ def _compare(setup: TrainingSetup, train: Iterable[Any], role: str, other: Itera
     if own is not None and theirs is not None and own[0] is theirs[0]:
         shared = len(set(own[1]) & set(theirs[1]))
         return DataOverlap("train", role, True, len(own[1]), len(theirs[1]), shared, 0.0, True)
-    left, left_all = _contents(setup, train, seed=1)
-    right, right_all = _contents(setup, other, seed=2)
+    ours, left_all = _samples(setup, train, seed=1)
+    others, right_all = _samples(setup, other, seed=2)
+    left, right = contents(ours, others)
     if not left or not right:
         raise NotExamined("The loaders yield no tensors with enough content to compare samples by.")
     known = set(left)
@@ -66,30 +65,33 @@ def _indices(loader: Any) -> tuple[object, list[int]] | None:
     return None if chosen is None else (data, chosen)
 
 
-def _contents(setup: TrainingSetup, loader: Iterable[Any], seed: int) -> tuple[list[bytes], bool]:
-    """A hash of each sample's inputs, and whether the loader was read completely."""
-    hashes: list[bytes] = []
+def _samples(setup: TrainingSetup, loader: Iterable[Any], seed: int) -> tuple[list[Sample], bool]:
+    """The inputs of each sample that is not blank, and whether the loader was read completely."""
+    samples: list[Sample] = []
     with batches_of(loader, MOST_BATCHES + 1, seed) as batches:
         for number, batch in enumerate(batches):
-            if number == MOST_BATCHES or len(hashes) >= MOST_SAMPLES:
-                return hashes, False
-            hashes += _hashes(setup, batch)
-    return hashes, True
+            if number == MOST_BATCHES or len(samples) >= MOST_SAMPLES:
+                return samples, False
+            samples += _of_batch(setup, batch)
+    return samples, True
 
 
-def _hashes(setup: TrainingSetup, batch: Any) -> Iterator[bytes]:
+def _of_batch(setup: TrainingSetup, batch: Any) -> Iterator[Sample]:
     size = batch_size(batch)
     targets = {found[0] for found in (labels(setup), target(setup)) if found is not None}
     if isinstance(batch, list | tuple) and len(batch) > 1:
         targets.add(str(len(batch) - 1))  # (inputs, target), by convention
-    inputs = [
-        tensor.detach().cpu().contiguous()
+    inputs = {
+        path: tensor.detach().cpu()
         for path, tensor in tensors_in(batch)
-        if tensor.shape[:1] == (size,) and path not in targets and not path.lower().endswith(_BOOKKEEPING)
-    ]
+        if tensor.shape[:1] == (size,) and path not in targets and not _is_bookkeeping(path, tensor)
+    }
     for row in range(size or 0):
-        parts = [tensor[row].reshape(-1) for tensor in inputs]
-        content = b"".join(part.view(torch.uint8).numpy().tobytes() for part in parts if part.numel())
-        blank = all(bool((part == part[:1]).all()) for part in parts)
-        if len(content) >= _LEAST_BYTES and not blank:
-            yield hashlib.blake2b(content, digest_size=16).digest()
+        sample = sample_of({path: tensor[row] for path, tensor in inputs.items()})
+        if sample is not None:
+            yield sample
+
+
+def _is_bookkeeping(path: str, tensor: Tensor) -> bool:
+    """One number per sample that names it or weighs it. Token ids are a sequence."""
+    return path.lower().endswith(_BOOKKEEPING) and tensor[0].numel() == 1

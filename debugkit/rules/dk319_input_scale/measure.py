@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from debugkit.finding import NotExamined
+from debugkit.held_parameters import held_parameters
 from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk319_input_scale import RawInput, RawInputs
@@ -92,7 +93,7 @@ class RawInputsProbe(Probe[RawInputs]):
     def _is_adaptive(self, layer: nn.Module) -> bool:
         held = {id(parameter) for parameter in layer.parameters()}
         for optimizer in self.setup.optimizers:
-            if any(id(parameter) in held for group in optimizer.param_groups for parameter in group["params"]):
+            if any(id(parameter) in held for parameter in held_parameters(optimizer)):
                 return not isinstance(optimizer, _NOT_ADAPTIVE)
         return True
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from debugkit._torch_private import in_backward, is_compiled, sequence_number
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
+from debugkit.held_parameters import held_parameters
 from debugkit.measurements.autograd_graph.measure import walk
 from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.recorders.module_calls import ModuleCalls
@@ -140,7 +141,7 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
 
 def _has_graph(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the first gradient that the optimizer has was recorded by autograd itself."""
-    gradients = (p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+    gradients = (p.grad for p in held_parameters(optimizer) if p.grad is not None)
     first = next(gradients, None)
     return first is not None and first.grad_fn is not None
 

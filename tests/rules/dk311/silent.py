@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, random_split
 
 
@@ -56,3 +57,20 @@ def streams():
 def one_loader():
     data = TensorDataset(torch.randn(8, 6))
     return _program(DataLoader(data, batch_size=4), not_examined="There is no second loader")
+
+
+def sequences_of_other_lengths_that_share_beginnings():
+    """Without their padding these are still different: one is the beginning of the other, or has another value."""
+
+    def collate(samples):
+        return (pad_sequence(samples, batch_first=True, padding_value=0),)
+
+    chance = torch.Generator().manual_seed(0)
+    train = [torch.randint(1, 50, (5 + index % 4,), generator=chance) for index in range(16)]
+    validation = [torch.cat([one, one[:2]]) for one in train[:8]] + [
+        torch.cat([one[:-1], one[:1] + 50]) for one in train[8:]
+    ]
+    return _program(
+        DataLoader(train, batch_size=4, collate_fn=collate),
+        DataLoader(validation, batch_size=4, collate_fn=collate),
+    ) | {"loss_fn": lambda model, batch: model(batch[0].float().mean(1, keepdim=True).expand(-1, 6)).square().mean()}
