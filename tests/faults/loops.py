@@ -208,3 +208,15 @@ def optimizer_made_in_each_epoch(program: Program) -> None:
                 optimizer.step()
 
     program.train, program.optimizer = train, None
+
+
+@fault("DK512", of="gradients_cleared_by_hand", by="watch", says="those of the last batch only")
+def step_after_the_loop_over_the_batches(program: Program) -> None:
+    def train(self: Program) -> None:
+        for _epoch in range(3):
+            for _ in range(4):
+                self.optimizer.zero_grad()
+                self.loss(self.draw()).backward()
+            self.optimizer.step()  # DK512
+
+    program.train = train

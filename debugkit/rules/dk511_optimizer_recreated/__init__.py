@@ -33,7 +33,7 @@ one: `optimizer.load_state_dict(previous.state_dict())`.
 Copies two small parameters at each step, without waiting for the device.
 
 ## Lesson
-No lab of its own; in [Lab 72](../../lessons/reproducibility/72_a_step_apart.md) a part of the state is lost at a resume.
+No lab of its own; in [Lab 72](../../lessons/reproducibility/72_a_step_apart.md) a restart loses a part of the state.
 """
 
 from __future__ import annotations

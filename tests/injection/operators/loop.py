@@ -28,7 +28,7 @@ fault(
 fault("step_forgotten", "DK502", "the optimizer never steps", [(r"^(\s+)optimizer\.step\(\)\n", "")], lines=_STEP)
 fault(
     "steps_once_an_epoch",
-    "DK502 DK501",
+    "DK502 DK501 DK512",
     "the step is outside of the loop over the batches, which resets the gradients",
     [(r"^(\s+)optimizer\.step\(\)\n", ""), (r"^(        )(model\.train\(\))$", r"\1optimizer.step()\n\1\2")],
     lines=_STEP,
