@@ -29,7 +29,7 @@ class LoaderReads:
 
     def __init__(self, delivered: Delivered) -> None:
         self._delivered = delivered
-        self._started: weakref.WeakKeyDictionary[Any, tuple[weakref.ref[Any], int]] = weakref.WeakKeyDictionary()
+        self._started: weakref.WeakKeyDictionary[Any, tuple[Callable[[], Any], int]] = weakref.WeakKeyDictionary()
         self._iterations = 0
         self._patches = Patches()
 
@@ -45,10 +45,16 @@ class LoaderReads:
 
     def _starts(self, iterator: Any, loader: Any, *_: Any, **__: Any) -> None:
         if isinstance(iterator, LOADER_ITERATOR):  # persistent workers: the same one for each epoch
-            self._started[iterator] = weakref.ref(loader), self._iterations
+            self._started[iterator] = _kept(loader, iterator), self._iterations
             self._iterations += 1
 
     def _reads(self, batch: Any, iterator: Any, *_: Any, **__: Any) -> None:
         loader, iteration = self._started.get(iterator, (None, -1))
         if loader is not None and (alive := loader()) is not None:
             self._delivered(alive, iteration, batch)
+
+
+def _kept(loader: Any, iterator: Any) -> Callable[[], Any]:
+    """The loader for as long as its iterator lives, as of `for batch in DataLoader(…)`; weakly if it holds that one."""
+    held = any(value is iterator for value in vars(loader).values())
+    return weakref.ref(loader) if held else lambda: loader

@@ -100,7 +100,6 @@ class Periods(PlainData):
     certainty=Certainty.HEURISTIC,
     modes=("watch",),
     needs=(Periods,),
-    consequence_of=("DK502",),
 )
 def judge(seen: Periods, context: Context) -> Iterator[Finding]:
     wasted = [period for period in seen.found if period.is_wasted]

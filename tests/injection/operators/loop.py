@@ -205,7 +205,7 @@ fault(
 )
 fault(
     "last_batch_validated",
-    "",
+    "DK321",
     "validation computes the loss of the training batch",
     [(r"^(\s+)for batch in valid_loader:", r"\1for _ in valid_loader:\n\1    batch = next(iter(train_loader))")],
 )
