@@ -199,14 +199,14 @@ def validation_with_the_names_of_the_training_loop(program: Program) -> None:
         held_out = DataLoader(TensorDataset(*quadrants(32)), batch_size=8)
         for _ in range(3):
             self.model.train()
-            for images, labels in training:
+            for pictures, labels in training:
                 self.optimizer.zero_grad()
-                self.loss((images, labels)).backward()
+                self.loss((pictures, labels)).backward()
                 self.optimizer.step()
             self.model.eval()
             accuracy = 0.0
             with torch.no_grad():
                 for _held_images, _held_labels in held_out:
-                    accuracy += float((self.model(images).argmax(1) == labels).float().mean())  # DK321
+                    accuracy += float((self.model(pictures).argmax(1) == labels).float().mean())  # DK321
 
     program.train = train

@@ -113,6 +113,7 @@ def judge(seen: Periods, context: Context) -> Iterator[Finding]:
         f"{counted(len(wasted), 'step')} of {optimizer}, which used "
         f"{'those of the last batch only' if wasted[0].used == 'last' else 'none of them'}.",
         at=wasted[0].at,
+        step=wasted[0].step - 1,
         evidence={
             "periods": len(wasted),
             "steps": seen.steps,
