@@ -36,6 +36,9 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (getattr(nn.modules.conv, "_ConvNd",
 BATCH_NORMS: tuple[type[nn.Module], ...] = (getattr(nn.modules.batchnorm, "_BatchNorm", nn.BatchNorm2d),)
 """Every batch normalisation of torch.nn."""
 
+LOADER_ITERATOR: type[Any] = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", type(iter(())))
+"""The class of all iterators of a DataLoader. Without it, the iterators are not observed."""
+
 
 # What is running
 

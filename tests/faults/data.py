@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from debugkit import Declare
 from faults.fault import fault
+from healthy.epochs import quadrants
 from healthy.language_models import text
 from healthy.program import Program
 from healthy.vision_and_speech import images
@@ -189,3 +190,23 @@ def two_samples_in_another_unit(program: Program) -> None:
     ticks = ticks.clone()
     ticks[7:9] *= 1000
     program.loaders = DataLoader(TensorDataset(ticks, labels), batch_size=16, shuffle=True)
+
+
+@fault("DK321", of="cosine_for_each_epoch_with_the_best_weights_kept", by="watch", says="none of the 4 batches")
+def validation_with_the_names_of_the_training_loop(program: Program) -> None:
+    def train(self: Program) -> None:
+        training = DataLoader(TensorDataset(*quadrants(64)), batch_size=16, shuffle=True)
+        held_out = DataLoader(TensorDataset(*quadrants(32)), batch_size=8)
+        for _ in range(3):
+            self.model.train()
+            for pictures, labels in training:
+                self.optimizer.zero_grad()
+                self.loss((pictures, labels)).backward()
+                self.optimizer.step()
+            self.model.eval()
+            accuracy = 0.0
+            with torch.no_grad():
+                for _held_images, _held_labels in held_out:
+                    accuracy += float((self.model(pictures).argmax(1) == labels).float().mean())  # DK321
+
+    program.train = train

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from faults.fault import fault
+from healthy.epochs import quadrants
 from healthy.program import STEPS, Program
 
 
@@ -190,5 +192,31 @@ def no_grad_taken_for_eval_mode(program: Program) -> None:
                 with torch.no_grad():
                     losses = [float(self.loss(self.draw())) for _ in range(3)]
                 assert len(losses) == 3
+
+    program.train = train
+
+
+@fault("DK511", of="cosine_for_each_epoch_with_the_best_weights_kept", by="watch", says="SGD was made anew")
+def optimizer_made_in_each_epoch(program: Program) -> None:
+    def train(self: Program) -> None:
+        loader = DataLoader(TensorDataset(*quadrants(64)), batch_size=16, shuffle=True)
+        for _ in range(4):
+            optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)  # DK511
+            for batch in loader:
+                optimizer.zero_grad()
+                self.loss(batch).backward()
+                optimizer.step()
+
+    program.train, program.optimizer = train, None
+
+
+@fault("DK512", of="gradients_cleared_by_hand", by="watch", says="those of the last batch only")
+def step_after_the_loop_over_the_batches(program: Program) -> None:
+    def train(self: Program) -> None:
+        for _epoch in range(3):
+            for _ in range(4):
+                self.optimizer.zero_grad()
+                self.loss(self.draw()).backward()
+            self.optimizer.step()  # DK512
 
     program.train = train

@@ -54,7 +54,7 @@ _REPEATS = 3
     certainty=Certainty.PROOF,
     modes=("watch",),
     needs=(OptimizerEvents,),
-    consequence_of=("DK906",),
+    consequence_of=("DK906", "DK512"),
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     calls = "calls of `backward()`"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,7 @@ from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration
 from debugkit.rules.dk318_sorted_training_data import LabelOrder
 from debugkit.rules.dk319_input_scale import RawInput, RawInputs
 from debugkit.rules.dk320_sample_scale import SampleScales, SampleSizes
+from debugkit.rules.dk321_validation_on_training_batch import ValidationInputs, ValidationOnTraining
 
 FLOOR = 1e-5
 
@@ -397,3 +399,24 @@ def test_a_few_large_samples_are_counted_and_named(samples: int, large: int, usu
     for finding in found:
         assert finding.message.count("row") == min(len(places), 4)
         assert ("more" in finding.message) == (len(places) > 4)
+
+
+# Validation
+
+
+@pytest.mark.parametrize(
+    ("change", "is_found"),
+    [({}, True), ({"turns": 1}, False), ({"others": True}, False), ({"differ": False}, False)],
+)
+def test_passes_over_training_inputs_are_a_finding_where_another_batch_was_read_for_each(
+    change: dict[str, Any], is_found: bool
+) -> None:
+    passes = ValidationOnTraining(12, 4, 4, 4, "last", False, True, None)
+    found = judged("DK321", ValidationInputs(2, (replace(passes, **change),)))
+    assert bool(found) == is_found
+    assert all("none of the 4 batches" in finding.message for finding in found)
+
+
+def test_without_a_validation_that_reads_a_loader_nothing_was_examined() -> None:
+    with pytest.raises(NotExamined, match="second torch DataLoader"):
+        judged("DK321", ValidationInputs(0))

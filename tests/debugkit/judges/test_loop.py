@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,8 @@ from debugkit.rule import Context, find_rule
 from debugkit.rules.dk506_random_in_eval import EvalDropout, RandomnessInEval
 from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient
 from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMode, PassesWithoutGradients
+from debugkit.rules.dk511_optimizer_recreated import ReplacedOptimizers, Replacement
+from debugkit.rules.dk512_gradients_discarded import Period, Periods
 
 LETTERS: dict[str, EventKind] = {
     "b": "backward",
@@ -190,3 +194,61 @@ def test_dropout_alone_is_told_and_changed_statistics_are_warned_of(passes: int,
 def test_passes_before_the_first_step_may_collect_data() -> None:
     with pytest.raises(NotExamined, match="collects data"):
         judged("DK510", PassesWithoutGradients(9, 3, True, 0))
+
+
+REPLACED = Replacement(0, "Adam", 6, False, True, True, 1.0, 1, True, SourceLine("train.py", 3))
+
+
+def test_two_replacements_in_a_row_that_change_nothing_else_are_a_finding() -> None:
+    (finding,) = judged("DK511", ReplacedOptimizers(3, (REPLACED, REPLACED)))
+    assert finding.location.line == 3
+    assert not judged("DK511", ReplacedOptimizers(2, (REPLACED,)))
+    assert not judged("DK511", ReplacedOptimizers(4, (REPLACED, replace(REPLACED, chain=1))))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": 1},
+        {"same_settings": False},
+        {"unchanged": False},
+        {"rate_ratio": 2.0},
+        {"epochs": 2},
+        {"same_data": False},
+    ],
+)
+def test_a_replacement_that_changes_more_interrupts_the_row(change: dict[str, Any]) -> None:
+    other = replace(REPLACED, **change)
+    assert not judged("DK511", ReplacedOptimizers(4, (REPLACED, other, REPLACED)))
+    assert judged("DK511", ReplacedOptimizers(5, (other, REPLACED, REPLACED)))
+
+
+PERIOD = Period(1, "Adam", 6, 5, "last", True, True, SourceLine("train.py", 9))
+
+
+def periods(*numbers: int, steps: int, **change: Any) -> Periods:
+    return Periods(steps, tuple(replace(PERIOD, step=number, **change) for number in numbers))
+
+
+def test_periods_in_a_row_are_a_finding_unless_most_steps_are_of_another_kind() -> None:
+    (finding,) = judged("DK512", periods(1, 2, steps=4))
+    assert finding.location.line == 9
+    assert not judged("DK512", periods(1, 2, steps=5))
+    assert not judged("DK512", periods(1, 3, steps=3))
+
+
+@pytest.mark.parametrize("change", [{"discarded": 2}, {"used": "other"}, {"one_place": False}, {"unchanged": False}])
+def test_a_period_with_another_purpose_is_not_counted(change: dict[str, Any]) -> None:
+    assert not judged("DK512", periods(1, 2, steps=2, **change))
+
+
+@pytest.mark.parametrize(
+    ("ended", "backwards", "rest", "is_found"),
+    [(True, 8, None, True), (False, 8, None, False), (True, 7, None, False), (True, 6, PERIOD, True)],
+)
+def test_one_period_is_enough_at_the_end_of_a_run(
+    ended: bool, backwards: int, rest: Period | None, is_found: bool
+) -> None:
+    rule = find_rule("DK512")
+    seen = Periods(1, (replace(PERIOD, backwards=backwards),), rest)
+    assert bool(list(rule.judge(seen, Context(rule, mode="watch", ended=ended)))) == is_found

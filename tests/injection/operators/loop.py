@@ -28,7 +28,7 @@ fault(
 fault("step_forgotten", "DK502", "the optimizer never steps", [(r"^(\s+)optimizer\.step\(\)\n", "")], lines=_STEP)
 fault(
     "steps_once_an_epoch",
-    "DK502 DK501",
+    "DK502 DK501 DK512",
     "the step is outside of the loop over the batches, which resets the gradients",
     [(r"^(\s+)optimizer\.step\(\)\n", ""), (r"^(        )(model\.train\(\))$", r"\1optimizer.step()\n\1\2")],
     lines=_STEP,
@@ -180,7 +180,7 @@ fault(
 )
 fault(
     "optimizer_made_anew_each_epoch",
-    "",
+    "DK511",
     "the optimizer is made anew in each epoch, so its averages are lost",
     [(r"^(        )(model\.train\(\))$", r"\1\2\n\1optimizer.state.clear()")],
 )
@@ -205,7 +205,7 @@ fault(
 )
 fault(
     "last_batch_validated",
-    "",
+    "DK321",
     "validation computes the loss of the training batch",
     [(r"^(\s+)for batch in valid_loader:", r"\1for _ in valid_loader:\n\1    batch = next(iter(train_loader))")],
 )

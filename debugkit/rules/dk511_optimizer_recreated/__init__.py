@@ -1,0 +1,144 @@
+"""The optimizer is made anew in each epoch, so its averages (the moments of Adam, the momentum) start from zero.
+
+## What it finds
+Three or more optimizers of one class, one after the other, over the same parameters and with the same settings, each of
+which trained for one epoch of the same data. The state of one was not handed to the next, and nothing else changed
+between the last step of one and the first step of the next. An optimizer whose `state` is emptied in each epoch counts
+as a new one.
+
+## Why it hurts
+Adam divides by an average of about a thousand squared gradients, and momentum adds up about ten gradients. Both start
+from zero in each epoch: the first steps of Adam are as large as the rate allows, whatever the size of the gradients,
+and momentum is small. The loss jumps, or falls more slowly, at the start of each epoch. No error is raised.
+
+## Evidence
+How often the optimizer was replaced and the threshold, 2, and the smallest number of steps of a replaced one. The line
+is the one that makes the optimizer.
+
+## Fix
+Make the optimizer once, before the loop over the epochs. If it has to be made anew, give it the state of the previous
+one: `optimizer.load_state_dict(previous.state_dict())`.
+
+## When it stays silent
+- Stages of a training, which change the parameters, the settings or what is frozen.
+- Restarts: the rate is higher than at the last step before.
+- Rounds: federated averaging, meta-learning and k-fold validation, which load, restore or replace weights; continual
+  and active learning, which change the data; rounds of more than one epoch each.
+- Plain SGD, which keeps no state, and closures (LBFGS).
+- State that is handed over with `load_state_dict()`.
+- Two optimizers that take turns.
+- Loops whose batches do not come from a DataLoader are not examined.
+
+## Cost
+Copies two small parameters at each step, without waiting for the device.
+
+## Lesson
+No lab of its own; in [Lab 72](../../lessons/reproducibility/72_a_step_apart.md) a restart loses a part of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
+from debugkit.observation import observed_by
+from debugkit.plain_data import PlainData
+from debugkit.rule import Context, rule
+
+_REPLACEMENTS = 2
+_STEPS = 2
+_RESTART = 1.5
+"""A rate that is so much higher than that of the step before is a restart, and no step of a schedule."""
+
+
+@dataclass(frozen=True)
+class Replacement(PlainData):
+    """An optimizer without state that followed one with state, of the same class and over the same parameters."""
+
+    chain: int
+    """Replacements of one chain follow each other: each replaced the optimizer that the one before had introduced."""
+    optimizer: str
+    steps: int
+    """The steps of the optimizer that was replaced."""
+    emptied: bool
+    """Whether it is the same optimizer, whose `state` was emptied."""
+    same_settings: bool
+    """Whether both began with the same options, and the same parameters required gradients."""
+    unchanged: bool
+    """Whether the parameters had the same values at the last step of one and the first of the next."""
+    rate_ratio: float | None
+    """The rate at the first step of the new one, as a multiple of that at the last step of the old one."""
+    epochs: int
+    """In how many iterations of a data loader the replaced one stepped; 0 if none was read."""
+    same_data: bool
+    """Whether the batches of both came from one data set."""
+    at: SourceLine | None
+    """The line that made the new one."""
+
+    @property
+    def changes_nothing_else(self) -> bool:
+        """Whether only the averages were lost."""
+        restarts = self.rate_ratio is not None and self.rate_ratio > _RESTART
+        return self.steps >= _STEPS and self.same_settings and self.unchanged and not restarts
+
+    @property
+    def follows_an_epoch(self) -> bool:
+        """Whether the replaced one trained for one epoch, or a part of one, of the data that the new one trains on."""
+        return self.epochs == 1 and self.same_data
+
+
+@observed_by(".measure:ReplacedOptimizersProbe")
+@dataclass(frozen=True)
+class ReplacedOptimizers(PlainData):
+    """The replacements of a run, in order."""
+
+    optimizers: int
+    """How many optimizers have stepped."""
+    replacements: tuple[Replacement, ...]
+
+
+@rule(
+    "DK511",
+    name="optimizer-recreated",
+    severity=Severity.WARNING,
+    certainty=Certainty.HEURISTIC,
+    modes=("watch",),
+    needs=(ReplacedOptimizers,),
+)
+def judge(seen: ReplacedOptimizers, context: Context) -> Iterator[Finding]:
+    for chain in sorted({one.chain for one in seen.replacements}):
+        run = _longest_run([one for one in seen.replacements if one.chain == chain])
+        if len(run) < _REPLACEMENTS:
+            continue
+        if not any(one.epochs for one in run):
+            raise NotExamined("The optimizer was replaced, but the batches do not come from a torch DataLoader.")
+        run = _longest_run(run, of_epochs=True)
+        if len(run) < _REPLACEMENTS:
+            continue
+        first = run[0]
+        what = f"The state of {first.optimizer} was emptied" if first.emptied else f"{first.optimizer} was made anew"
+        yield context.finding(
+            f"{what} {len(run)} times, each time after at most one epoch, with the same parameters and settings: its "
+            "averages of the gradients started from zero each time.",
+            at=first.at,
+            evidence={
+                "replacements": len(run),
+                "threshold": _REPLACEMENTS,
+                "fewest_steps": min(one.steps for one in run),
+            },
+            fix="Do not empty the state of the optimizer in the loop over the epochs."
+            if first.emptied
+            else "Make the optimizer once, before the loop over the epochs.",
+        )
+
+
+def _longest_run(chain: list[Replacement], *, of_epochs: bool = False) -> list[Replacement]:
+    """The longest series of successive replacements that lost only the averages."""
+    longest: list[Replacement] = []
+    current: list[Replacement] = []
+    for one in chain:
+        fits = one.changes_nothing_else and (one.follows_an_epoch or not of_epochs)
+        current = [*current, one] if fits else []
+        longest = max(longest, current, key=len)
+    return longest

@@ -1,0 +1,275 @@
+"""Recognise optimizers that replace each other, at their first steps and with what was kept of the last ones."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import IterableDataset, Subset, TensorDataset
+from torch.utils.hooks import RemovableHandle
+
+from debugkit._torch_private import version_of
+from debugkit.finding import SourceLine
+from debugkit.frames import user_line
+from debugkit.interventions.program_lines import files_on_the_stack, only_call
+from debugkit.probe import Probe
+from debugkit.recorders.loader_reads import LoaderReads
+from debugkit.recorders.patches import Patches
+from debugkit.rules.dk511_optimizer_recreated import ReplacedOptimizers, Replacement
+from debugkit.setup import TrainingSetup
+
+_REMEMBERED = 64
+_LIVES = 8
+"""Optimizers that may still be replaced."""
+_COPIED = 2
+_LARGEST_COPY = 4096
+_COUNTED = 8
+"""Parameters whose counters of changes are compared."""
+_INDICES = 64
+
+
+@dataclass
+class _Data:
+    """The data set of a loader. Two loaders may be made from the same tensors, or from the same part of a set."""
+
+    parts: tuple[Any, ...]
+    size: int
+    indices: tuple[Any, ...]
+
+    def is_same(self, other: _Data) -> bool:
+        return (
+            (self.size, self.indices, len(self.parts)) == (other.size, other.indices, len(other.parts))
+            and all(one() is not None for one in self.parts)
+            and all(one() is two() for one, two in zip(self.parts, other.parts, strict=True))
+        )
+
+
+@dataclass(eq=False)
+class _Life:
+    """The steps of one optimizer from an empty state on."""
+
+    optimizer: weakref.ref[Optimizer]
+    kind: str
+    parameters: tuple[weakref.ref[Tensor], ...]
+    settings: tuple[Any, ...]
+    chain: int
+    steps: int = 0
+    keeps: bool = False
+    """Whether its state has tensors that belong to parameters."""
+    closure: bool = False
+    rate: float | None = None
+    epochs: set[int] = field(default_factory=set)
+    data: _Data | None = None
+    after: tuple[Any, ...] = ()
+    """The parameters' counters of changes and addresses after the last step."""
+    copies: tuple[Tensor, ...] = ()
+
+
+class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
+    """Observes every optimizer that steps, also those made while the loop runs."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._lives: list[_Life] = []
+        self._found: list[Replacement] = []
+        self._made: weakref.WeakKeyDictionary[Optimizer, SourceLine | None] = weakref.WeakKeyDictionary()
+        self._optimizers = self._chains = 0
+        self._read: tuple[int, _Data] | None = None
+        self._described: tuple[weakref.ref[Any], int, _Data] | None = None
+        self._reads = LoaderReads(self._delivered)
+        self._patches = Patches()
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> Self:
+        self._patches = Patches()
+        self._patches.around(Optimizer, "__init__", after=self._makes)
+        self._reads.__enter__()
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._reads.__exit__(None, None, None)
+        self._patches.__exit__(None, None, None)
+
+    def loop_ended(self) -> None:
+        self._lives = []
+
+    @property
+    def observation(self) -> ReplacedOptimizers:
+        return ReplacedOptimizers(self._optimizers, tuple(self._found))
+
+    def _makes(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        self._made[optimizer] = _constructed_at(optimizer)
+
+    def _delivered(self, loader: Any, iteration: int, _batch: Any) -> None:
+        if self._described is None or self._described[0]() is not loader or self._described[1] != iteration:
+            self._described = weakref.ref(loader), iteration, _data_of(loader)
+        self._read = iteration, self._described[2]
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        life = next((known for known in self._lives if known.optimizer() is optimizer), None)
+        if life is None or (life.keeps and not optimizer.state):
+            life = self._begin(optimizer, life)
+        life.closure |= any(map(callable, (*args[1:], kwargs.get("closure"))))
+        if self._read is not None:
+            life.epochs.add(self._read[0])
+            life.data = self._read[1]
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        life = next((known for known in self._lives if known.optimizer() is optimizer), None)
+        if life is None:
+            return
+        life.steps += 1
+        life.rate = _rate(optimizer)
+        if not life.keeps:
+            life.keeps = _keeps_tensors(optimizer)
+        life.after = _counters(life.parameters)
+        small = list(_small(life.parameters))
+        if len(small) != len(life.copies):
+            life.copies = tuple(one.detach().clone() for one in small)
+        else:
+            with torch.no_grad():
+                for copy, one in zip(life.copies, small, strict=True):
+                    copy.copy_(one)
+
+    def _begin(self, optimizer: Optimizer, emptied: _Life | None) -> _Life:
+        parameters = tuple(p for group in optimizer.param_groups for p in group["params"])
+        before = emptied or self._replaced_by(optimizer, parameters)
+        life = _Life(
+            weakref.ref(optimizer),
+            type(optimizer).__name__,
+            before.parameters if before is not None else tuple(weakref.ref(p) for p in parameters),
+            _settings(optimizer),
+            self._chains if before is None else before.chain,
+        )
+        self._optimizers += emptied is None
+        if before is None:
+            self._chains += 1
+        elif before.keeps and not before.closure and not optimizer.state and len(self._found) < _REMEMBERED:
+            self._found.append(self._replacement(before, life, optimizer, is_emptied=emptied is not None))
+        if before is not None:
+            before.copies = ()
+        kept = [known for known in self._lives if known is not emptied]
+        self._lives = [*kept[1 - _LIVES :], life]
+        return life
+
+    def _replaced_by(self, optimizer: Optimizer, parameters: tuple[Tensor, ...]) -> _Life | None:
+        """The last optimizer of the same class over the same parameters."""
+        for life in reversed(self._lives):
+            if (
+                life.kind == type(optimizer).__name__
+                and len(life.parameters) == len(parameters)
+                and all(known() is one for known, one in zip(life.parameters, parameters, strict=True))
+            ):
+                return life
+        return None
+
+    def _replacement(self, before: _Life, life: _Life, optimizer: Optimizer, *, is_emptied: bool) -> Replacement:
+        rate = _rate(optimizer)
+        files = files_on_the_stack()
+        return Replacement(
+            chain=life.chain,
+            optimizer=life.kind,
+            steps=before.steps,
+            emptied=is_emptied,
+            same_settings=is_emptied or before.settings == life.settings,
+            unchanged=before.after == _counters(life.parameters)
+            and all(map(torch.equal, before.copies, _small(life.parameters))),
+            rate_ratio=rate / before.rate if rate is not None and before.rate else None,
+            epochs=len(before.epochs),
+            same_data=before.data is not None and self._read is not None and before.data.is_same(self._read[1]),
+            at=only_call("clear", files) if is_emptied else self._made.get(optimizer),
+        )
+
+
+def _constructed_at(optimizer: Optimizer) -> SourceLine | None:
+    """The line outside of the constructors of the optimizer."""
+    frame: FrameType | None = sys._getframe(1)
+    outermost = frame
+    for _ in range(12):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is optimizer:
+            outermost = frame.f_back
+        frame = frame.f_back
+    return user_line(outermost)
+
+
+def _settings(optimizer: Optimizer) -> tuple[Any, ...]:
+    """The options of each group, without the parameters, and which of these require gradients."""
+    options = [
+        tuple(sorted((name, _plain(value)) for name, value in group.items() if name != "params"))
+        for group in optimizer.param_groups
+    ]
+    return tuple(options), tuple(p.requires_grad for group in optimizer.param_groups for p in group["params"])
+
+
+def _plain(value: Any) -> str:
+    return type(value).__name__ if isinstance(value, Tensor) else repr(value)
+
+
+def _rate(optimizer: Optimizer) -> float | None:
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    return float(rate) if isinstance(rate, int | float) else None
+
+
+def _keeps_tensors(optimizer: Optimizer) -> bool:
+    for state in optimizer.state.values():
+        values = state.values() if isinstance(state, dict) else ()
+        if any(isinstance(value, Tensor) and value.ndim > 0 for value in values):
+            return True
+    return False
+
+
+def _counters(parameters: Iterable[weakref.ref[Tensor]]) -> tuple[Any, ...]:
+    counted = []
+    for reference in parameters:
+        parameter = reference()
+        counted.append(None if parameter is None else (version_of(parameter), parameter.data_ptr()))
+        if len(counted) == _COUNTED:
+            break
+    return tuple(counted)
+
+
+def _small(parameters: tuple[weakref.ref[Tensor], ...]) -> Iterator[Tensor]:
+    """The first few small parameters that are trained."""
+    found = 0
+    for reference in parameters:
+        parameter = reference()
+        if parameter is not None and parameter.requires_grad and parameter.numel() <= _LARGEST_COPY:
+            yield parameter
+            found += 1
+            if found == _COPIED:
+                return
+
+
+def _data_of(loader: Any) -> _Data:
+    data = getattr(loader, "dataset", None)
+    indices: tuple[Any, ...] = ()
+    size = len(data) if isinstance(data, Sized) and not isinstance(data, IterableDataset) else -1
+    while isinstance(data, Subset):
+        indices += tuple(map(str, data.indices[:_INDICES]))
+        data = data.dataset
+    parts = data.tensors if isinstance(data, TensorDataset) else (data,)
+    return _Data(tuple(map(_reference, parts)), size, indices)
+
+
+def _reference(value: Any) -> Any:
+    try:
+        return weakref.ref(value)
+    except TypeError:  # a list: its address says enough, as its size is compared as well
+        address = id(value)
+        return lambda: address

@@ -1,0 +1,138 @@
+"""The gradients of most batches are reset before the optimizer steps, so that a step uses only the last batch.
+
+## What it finds
+`optimizer.step()` outside of the loop over the batches, which calls `zero_grad()` and `backward()`: between two steps,
+the gradients of three or more batches were computed and reset, and the step used those of the last batch, or none. Two
+such periods in a row are a finding, if at least half of all steps are of this kind. At the end of a run, one of eight
+batches is enough, if no step was of another kind.
+
+## Why it hurts
+An epoch changes the weights once instead of once for each batch. All batches are read and computed, but only the last
+one is learned from, so training is slower by the number of batches. The loss falls, and no error is raised.
+
+## Evidence
+The number of such periods, how many gradients were reset in them and the threshold, 3, and how many `backward()` calls
+there were. The line is that of `optimizer.step()`.
+
+## Fix
+Move `optimizer.step()` into the loop over the batches, after `backward()`. To accumulate gradients over several
+batches, call `zero_grad()` only after a step.
+
+## When it stays silent
+- Gradient accumulation, also with clipping of each micro-batch.
+- GANs and actor–critic training, where some optimizer steps between the resets.
+- Gradients that are collected and written before the step: PCGrad, MGDA, per-sample clipping.
+- Steps that a GradScaler or a test for finite values skips.
+- Scores, saliency and Fisher information from the gradients of some batches: other steps use theirs, or another line
+  calls their `backward()`.
+- Parameters that change between the calls of `backward()`: SAM, updates written by hand.
+
+## Cost
+A hook on three small parameters of each optimizer. It compares counters of changes; values are read from the device
+only in a period like the one described.
+
+## Lesson
+[Lab 51](../../lessons/loop/51_second_phase.md)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
+from debugkit.observation import observed_by
+from debugkit.plain_data import PlainData
+from debugkit.rule import Context, rule
+from debugkit.rule_text import counted
+
+DISCARDED = 3
+"""Gradients that were reset before a step."""
+_BATCHES = 8
+Used = Literal["last", "none", "other"]
+
+
+@dataclass(frozen=True)
+class Period(PlainData):
+    """What happened to the gradients of a few parameters since the step before, of whatever optimizer."""
+
+    step: int
+    """Its number among the steps for which a gradient had arrived."""
+    optimizer: str
+    """The class of the optimizer whose step ended the period; empty at the end of the run."""
+    backwards: int
+    discarded: int
+    """Gradients whose sum was None or zero when the next one arrived, or at the step; 0 if that occurred only once."""
+    used: Used
+    """The gradients of the step: what the last `backward()` left, but for their scale; none; or others."""
+    one_place: bool
+    """Whether the same lines of the program made all calls of `backward()`."""
+    unchanged: bool
+    """Whether the parameters kept their values from the second `backward()` to the step."""
+    at: SourceLine | None
+    """The line of the step."""
+
+    @property
+    def is_wasted(self) -> bool:
+        """Whether the gradients were computed to be used, and were not."""
+        return self.discarded >= DISCARDED and self.used != "other" and self.one_place and self.unchanged
+
+
+@observed_by(".measure:PeriodsProbe")
+@dataclass(frozen=True)
+class Periods(PlainData):
+    """The periods in which several gradients were discarded, and how many steps there were for which one had arrived.
+
+    `rest` is the period after the last step, if it has as many.
+    """
+
+    steps: int
+    found: tuple[Period, ...]
+    rest: Period | None = None
+
+
+@rule(
+    "DK512",
+    name="gradients-discarded",
+    severity=Severity.WARNING,
+    certainty=Certainty.HEURISTIC,
+    modes=("watch",),
+    needs=(Periods,),
+)
+def judge(seen: Periods, context: Context) -> Iterator[Finding]:
+    wasted = [period for period in seen.found if period.is_wasted]
+    if 2 * len(wasted) < seen.steps or not (_are_in_a_row(wasted) or (context.ended and _is_whole_run(wasted, seen))):
+        return
+    backwards = sum(period.backwards for period in wasted)
+    lost = sum(period.discarded for period in wasted)
+    optimizer = wasted[0].optimizer
+    yield context.finding(
+        f"The gradients of {lost:,} of {counted(backwards, 'batch', 'batches')} were reset before "
+        f"{counted(len(wasted), 'step')} of {optimizer}, which used "
+        f"{'those of the last batch only' if wasted[0].used == 'last' else 'none of them'}.",
+        at=wasted[0].at,
+        step=wasted[0].step - 1,
+        evidence={
+            "periods": len(wasted),
+            "steps": seen.steps,
+            "backwards": backwards,
+            "discarded": lost,
+            "threshold": DISCARDED,
+        },
+        fix="Call `optimizer.step()` in the loop over the batches, after `backward()`. To accumulate gradients, reset "
+        "them only after the step.",
+    )
+
+
+def _are_in_a_row(wasted: Sequence[Period]) -> bool:
+    return any(one.step + 1 == two.step for one, two in itertools.pairwise(wasted))
+
+
+def _is_whole_run(wasted: Sequence[Period], seen: Periods) -> bool:
+    """Whether the run has one step, which wasted the gradients of many batches, or more were wasted after it."""
+    if len(wasted) != 1 or seen.steps != 1:
+        return False
+    rest = seen.rest
+    return wasted[0].backwards >= _BATCHES or (rest is not None and rest.is_wasted)

@@ -1,0 +1,254 @@
+"""Follow the gradients of a few parameters from one step of any optimizer to the next."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from debugkit._torch_private import in_backward, version_of
+from debugkit.finding import SourceLine
+from debugkit.frames import is_users, user_line
+from debugkit.probe import Probe
+from debugkit.recorders.patches import Patches
+from debugkit.rules.dk512_gradients_discarded import DISCARDED, Period, Periods, Used
+from debugkit.setup import TrainingSetup
+
+_SAMPLED = 3
+_FEWEST = 8
+"""Elements: the gradients of fewer may have the same direction by chance."""
+_LARGEST = 4096
+_MOST = 256
+"""Gradients of one parameter that are compared with zero in one period."""
+_REMEMBERED = 64
+_PATIENCE = 32
+"""Steps with gradients of which none was discarded, after which no more values are read."""
+_PARALLEL = 0.999
+_FRAMES = 8
+
+
+@dataclass(eq=False)
+class _Watched:
+    """A parameter, and its gradients since the last step."""
+
+    parameter: weakref.ref[Tensor]
+    arrived: int = 0
+    resets: list[tuple[int, Tensor | None]] = field(default_factory=list)
+    """Where the sum of those that had arrived was gone: how many. Where it was written in place: whether it is zero."""
+    left: tuple[weakref.ref[Tensor], int] | None = None
+    """The gradient after the last backward pass, and its counter of changes."""
+    copy: Tensor | None = None
+    """Its values, if an earlier one was reset."""
+    start: Tensor | None = None
+    """The parameter at the second backward pass."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether several may have been discarded, in more than one reset."""
+        return len(self.resets) > 1 and self.resets[-1][0] >= DISCARDED
+
+    def forget(self) -> None:
+        """A step has ended the period."""
+        self.arrived, self.resets = 0, []
+        self.left = self.copy = self.start = None
+
+    def notes(self, held: Tensor | None) -> None:
+        """The gradient that was left is now `held`: at the arrival of another one, or at the step."""
+        if held is None:
+            self.resets.append((self.arrived, None))
+        elif len(self.resets) < _MOST and not self._is_left(held) and not held.is_sparse:
+            self.resets.append((self.arrived, (held == 0).all()))
+
+    def keeps(self) -> None:
+        """A backward pass has ended."""
+        parameter = self.parameter()
+        gradient = None if parameter is None else parameter.grad
+        if gradient is None or gradient.is_sparse:
+            self.left = self.copy = None
+            return
+        self.left = weakref.ref(gradient), version_of(gradient)
+        self.copy = gradient.detach().clone() if self.resets else None
+
+    def count(self) -> int:
+        """The number that was discarded, if in more than one reset; waits for the device."""
+        found = [arrived for arrived, zero in self.resets if zero is None or bool(zero)]
+        return found[-1] if len(found) > 1 else 0
+
+    def moved(self) -> bool:
+        """Whether the parameter has changed since the second backward pass; waits for the device."""
+        parameter = self.parameter()
+        return parameter is None or (self.start is not None and not torch.equal(self.start, parameter.detach()))
+
+    def used(self, optimizer: Optimizer) -> Used:
+        """What the step is about to use; waits for the device."""
+        parameter = self.parameter()
+        gradient = None if parameter is None else parameter.grad
+        reads_grad = type(optimizer).__module__.startswith("torch.optim")  # others may keep gradients of their own
+        if gradient is None or not bool((gradient != 0).any()):
+            return "none" if reads_grad else "other"
+        return "last" if self.copy is not None and _is_scaled(gradient, self.copy) else "other"
+
+    def _is_left(self, held: Tensor) -> bool:
+        return self.left is not None and self.left[0]() is held and self.left[1] == version_of(held)
+
+
+class PeriodsProbe(Probe[Periods]):
+    """Observes the steps of all optimizers, also of those made while the loop runs."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._watched: dict[int, _Watched] = {}
+        self._known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._patches = Patches()
+        self._handles: list[RemovableHandle] = []
+        self._steps = 0
+        self._found: list[Period] = []
+        self._rest: Period | None = None
+        # of the period that has begun
+        self._backwards = 0
+        self._places: set[tuple[Any, ...]] = set()
+        self._counters: list[int] | None = None
+
+    def __enter__(self) -> Self:
+        self._patches = Patches()
+        self._patches.around(torch.autograd, "backward", before=self._before_backward, after=self._after_backward)
+        self._patches.around(torch.amp.GradScaler, "step", after=self._forget)
+        self._handles.append(register_optimizer_step_pre_hook(self._before_step))
+        for optimizer in self.setup.optimizers:
+            self._watch(optimizer)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._patches.__exit__(None, None, None)
+        self._watched.clear()
+
+    def loop_ended(self) -> None:
+        if candidates := [one for one in self._watched.values() if one.is_doubtful and one.count() >= DISCARDED]:
+            self._rest = self._period("", candidates, "none", None)
+        self._forget()
+
+    @property
+    def observation(self) -> Periods:
+        return Periods(self._steps, tuple(self._found), self._rest)
+
+    def _watch(self, optimizer: Optimizer) -> None:
+        if optimizer in self._known:
+            return
+        self._known.add(optimizer)
+        parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        leaves = [p for p in parameters.values() if p.requires_grad and p.is_leaf]
+        fitting = [p for p in leaves if _FEWEST <= p.numel() <= _LARGEST]
+        for parameter in sorted(fitting, key=lambda p: p.numel())[:_SAMPLED]:
+            known = self._watched.get(id(parameter))
+            if known is None or known.parameter() is not parameter:
+                watched = self._watched[id(parameter)] = _Watched(weakref.ref(parameter))
+                self._handles.append(parameter.register_hook(_hook_of(watched)))
+
+    def _before_backward(self, *_: Any, **__: Any) -> None:
+        if in_backward():
+            return
+        self._backwards += 1
+        if len(self._places) < 2:
+            self._places.add(_place())
+        if self._backwards == 2:
+            self._counters = self._versions()
+            for watched in self._watched.values():
+                if (parameter := watched.parameter()) is not None:
+                    watched.start = parameter.detach().clone()
+
+    def _after_backward(self, *_: Any, **__: Any) -> None:
+        if not in_backward():
+            for watched in self._watched.values():
+                if watched.arrived:
+                    watched.keeps()
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._watch(optimizer)
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        arrived = [one for key, one in self._watched.items() if key in own and one.arrived]
+        if arrived and not any(map(callable, (*args[1:], kwargs.get("closure")))):
+            self._steps += 1
+            if self._steps <= 2 * len(self._found) + _PATIENCE and len(self._found) < _REMEMBERED:
+                self._end(optimizer, arrived)
+        self._forget()
+
+    def _end(self, optimizer: Optimizer, arrived: list[_Watched]) -> None:
+        for one in arrived:
+            parameter = one.parameter()
+            if parameter is not None:
+                one.notes(parameter.grad)
+        candidates = [one for one in arrived if one.is_doubtful and one.count() >= DISCARDED]
+        if candidates:
+            uses = {one.used(optimizer) for one in candidates}
+            used = uses.pop() if len(uses) == 1 else "other"
+            self._found.append(self._period(type(optimizer).__name__, candidates, used, user_line()))
+
+    def _period(self, optimizer: str, candidates: list[_Watched], used: Used, at: SourceLine | None) -> Period:
+        return Period(
+            step=self._steps,
+            optimizer=optimizer,
+            backwards=self._backwards,
+            discarded=max(one.count() for one in candidates),
+            used=used,
+            one_place=len(self._places) == 1,
+            unchanged=self._counters == self._versions() and not any(one.moved() for one in candidates),
+            at=at,
+        )
+
+    def _versions(self) -> list[int]:
+        """The counters of changes of all parameters of the model."""
+        return [version_of(parameter) for parameter in self.setup.model.parameters()]
+
+    def _forget(self, *_: Any, **__: Any) -> None:
+        """A new period begins."""
+        self._backwards, self._places, self._counters = 0, set(), None
+        for watched in self._watched.values():
+            watched.forget()
+
+
+# A function, not a bound method: copy.deepcopy of a parameter keeps a function as it is.
+
+
+def _hook_of(watched: _Watched) -> Callable[[Tensor], None]:
+    def arrives(_gradient: Tensor) -> None:
+        parameter = watched.parameter()
+        if parameter is not None:
+            if watched.arrived:
+                watched.notes(parameter.grad)
+            watched.arrived += 1
+
+    return arrives
+
+
+def _place() -> tuple[Any, ...]:
+    """The lines of the program that are running, innermost first."""
+    frame: FrameType | None = sys._getframe(2)
+    found: list[Any] = []
+    while frame is not None and len(found) < _FRAMES:
+        if is_users(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _is_scaled(gradient: Tensor, left: Tensor) -> bool:
+    """Whether a gradient is the one that was left, but for a factor or for bounds on its elements."""
+    if gradient.is_sparse or gradient.shape != left.shape:
+        return False
+    one, two = gradient.detach().double().flatten(), left.double().flatten()
+    bound = one.abs().max()
+    if torch.allclose(one, two.clamp(-bound, bound), rtol=1e-3):
+        return True
+    return bool(one @ two >= _PARALLEL * one.norm() * two.norm())

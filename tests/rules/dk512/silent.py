@@ -1,0 +1,253 @@
+"""Loops that call backward several times for one step, on purpose."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+def _model():
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 8))
+
+
+def _program(loop, optimizer=torch.optim.AdamW, **options):
+    model = _model()
+    return {"model": model, "optimizer": optimizer(model.parameters(), **options), "loop": loop}
+
+
+def _loss(model):
+    return model(torch.randn(4, 3)).square().mean()
+
+
+def plain():
+    def loop(model, optimizer):
+        for _ in range(8):
+            optimizer.zero_grad()
+            _loss(model).backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def accumulation():
+    def loop(model, optimizer):
+        for micro in range(40):
+            (_loss(model) / 8).backward()
+            if micro % 8 == 7:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return _program(loop)
+
+
+def accumulation_with_each_micro_batch_clipped():
+    def loop(model, optimizer):
+        for _ in range(5):
+            optimizer.zero_grad(set_to_none=False)
+            for _micro in range(5):
+                _loss(model).backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+
+    return _program(loop)
+
+
+def critic_that_steps_between():
+    """The generator's gradients are filled and reset in each of the critic's steps."""
+    model = nn.ModuleDict({"generator": nn.Linear(3, 8), "critic": nn.Linear(8, 8)})
+    generator, critic = (torch.optim.Adam(part.parameters(), lr=0.01) for part in model.values())
+
+    def loop(model, optimizers):
+        for step in range(24):
+            model.zero_grad()
+            model["critic"](model["generator"](torch.randn(4, 3))).square().mean().backward()
+            critic.step()
+            if step % 6 == 5:
+                model.zero_grad()
+                (-model["critic"](model["generator"](torch.randn(4, 3))).square().mean()).backward()
+                generator.step()
+
+    return {"model": model, "optimizer": [generator, critic], "loop": loop}
+
+
+def projected_gradients_of_tasks():
+    """As in PCGrad: each task's gradients are collected, and what is used is written before the step."""
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            collected = []
+            for task in range(4):
+                optimizer.zero_grad()
+                model(torch.randn(4, 3))[:, task].square().mean().backward()
+                collected.append([p.grad.clone() for p in model.parameters()])
+            for index, parameter in enumerate(model.parameters()):
+                parameter.grad = sum(one[index] for one in collected)
+            optimizer.step()
+
+    return _program(loop)
+
+
+def clipped_for_each_sample():
+    """As in differential privacy written by hand: a sum of clipped gradients, with noise."""
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            total = [torch.zeros_like(p) for p in model.parameters()]
+            for state in torch.randn(6, 3):
+                model.zero_grad()
+                model(state[None]).square().mean().backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                for kept, parameter in zip(total, model.parameters(), strict=True):
+                    kept += parameter.grad
+            for kept, parameter in zip(total, model.parameters(), strict=True):
+                parameter.grad.copy_(kept + 0.01 * torch.randn_like(kept))
+            optimizer.step()
+
+    return _program(loop, torch.optim.SGD, lr=0.1)
+
+
+def steps_skipped_by_the_scaler():
+    def loop(model, optimizer):
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60, backoff_factor=2.0**-2)
+        for _ in range(60):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = _loss(model)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    return _program(loop)
+
+
+def steps_skipped_for_large_gradients():
+    def loop(model, optimizer):
+        for number in range(24):
+            optimizer.zero_grad()
+            scale = 1e6 if number in (5, 6, 7, 8) else 1.0
+            (scale * _loss(model)).backward()
+            if nn.utils.clip_grad_norm_(model.parameters(), 1e3) < 1e3:
+                optimizer.step()
+
+    return _program(loop)
+
+
+def fisher_information_after_each_task():
+    """As in elastic weight consolidation: squared gradients of some batches, between the tasks."""
+
+    def loop(model, optimizer):
+        def backward():
+            model.zero_grad()
+            _loss(model).backward()
+
+        for _task in range(3):
+            for _ in range(6):
+                backward()
+                optimizer.step()
+            squares = [torch.zeros_like(p) for p in model.parameters()]
+            for _ in range(6):
+                backward()
+                for square, parameter in zip(squares, model.parameters(), strict=True):
+                    square += parameter.grad.square()
+
+    return _program(loop)
+
+
+def batch_chosen_by_its_gradient():
+    """Each step compares the gradients of some batches, and learns from the one with the largest."""
+
+    def loop(model, optimizer):
+        def backward(state):
+            optimizer.zero_grad()
+            model(state).square().mean().backward()
+            return float(sum(p.grad.norm() for p in model.parameters()))
+
+        for _ in range(6):
+            batches = torch.randn(5, 4, 3)
+            norms = [backward(state) for state in batches]
+            backward(batches[norms.index(max(norms))])
+            optimizer.step()
+
+    return _program(loop)
+
+
+def several_steps_uphill_before_each_step():
+    """As in SAM with several ascents."""
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            state = torch.randn(4, 3)
+            before = [p.detach().clone() for p in model.parameters()]
+            for ascent in range(5):
+                optimizer.zero_grad()
+                model(state).square().mean().backward()
+                if ascent < 4:
+                    for parameter in model.parameters():
+                        parameter.data += 0.01 * parameter.grad.sign()
+            for parameter, start in zip(model.parameters(), before, strict=True):
+                parameter.data.copy_(start)
+            optimizer.step()
+
+    return _program(loop, torch.optim.SGD, lr=0.1)
+
+
+def updates_written_by_hand():
+    """The network is updated by hand for each batch; an optimizer holds it, too, and steps once an epoch."""
+    model = _model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+    def loop(model, optimizer):
+        for _epoch in range(4):
+            for _ in range(6):
+                model.zero_grad()
+                _loss(model).backward()
+                for parameter in model.parameters():
+                    parameter.data -= 0.01 * parameter.grad
+            optimizer.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def rate_finder():
+    def loop(model, optimizer):
+        for number in range(20):
+            for group in optimizer.param_groups:
+                group["lr"] = 1e-6 * 1.5**number
+            optimizer.zero_grad()
+            _loss(model).backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def saliency_before_the_training():
+    """As in pruning at initialisation: scores from the gradients of ten batches, then training."""
+
+    def loop(model, optimizer):
+        scores = [torch.zeros_like(p) for p in model.parameters()]
+        for _ in range(10):
+            optimizer.zero_grad()
+            _loss(model).backward()
+            for score, parameter in zip(scores, model.parameters(), strict=True):
+                score += (parameter * parameter.grad).abs().detach()
+        for _ in range(8):
+            optimizer.zero_grad()
+            F.relu(_loss(model)).backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def closure_of_lbfgs():
+    def loop(model, optimizer):
+        state = torch.randn(8, 3)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model(state).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(5):
+            optimizer.step(closure)
+
+    return _program(loop, torch.optim.LBFGS, max_iter=6)
