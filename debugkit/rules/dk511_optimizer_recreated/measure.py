@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from debugkit._torch_private import version_of
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
+from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import files_on_the_stack, only_call
 from debugkit.probe import Probe
 from debugkit.recorders.loader_reads import LoaderReads
@@ -146,7 +147,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
                     copy.copy_(one)
 
     def _begin(self, optimizer: Optimizer, emptied: _Life | None) -> _Life:
-        parameters = tuple(p for group in optimizer.param_groups for p in group["params"])
+        parameters = tuple(held_parameters(optimizer))
         before = emptied or self._replaced_by(optimizer, parameters)
         life = _Life(
             weakref.ref(optimizer),

@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from debugkit._torch_private import in_backward, version_of
 from debugkit.finding import SourceLine
 from debugkit.frames import is_users, user_line
+from debugkit.held_parameters import held_parameters
 from debugkit.probe import Probe
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk512_gradients_discarded import DISCARDED, Period, Periods, Used
@@ -147,14 +148,15 @@ class PeriodsProbe(Probe[Periods]):
         if optimizer in self._known:
             return
         self._known.add(optimizer)
-        parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        parameters = {id(p): p for p in held_parameters(optimizer)}
         leaves = [p for p in parameters.values() if p.requires_grad and p.is_leaf]
         fitting = [p for p in leaves if _FEWEST <= p.numel() <= _LARGEST]
         for parameter in sorted(fitting, key=lambda p: p.numel())[:_SAMPLED]:
             known = self._watched.get(id(parameter))
             if known is None or known.parameter() is not parameter:
                 watched = self._watched[id(parameter)] = _Watched(weakref.ref(parameter))
-                self._handles.append(parameter.register_hook(_hook_of(watched)))
+                hook = _hook_of(watched)
+                self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def _before_backward(self, *_: Any, **__: Any) -> None:
         if in_backward():
@@ -176,7 +178,7 @@ class PeriodsProbe(Probe[Periods]):
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._watch(optimizer)
-        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        own = {id(p) for p in held_parameters(optimizer)}
         arrived = [one for key, one in self._watched.items() if key in own and one.arrived]
         if arrived and not any(map(callable, (*args[1:], kwargs.get("closure")))):
             self._steps += 1
