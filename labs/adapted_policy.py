@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from debugkit.measurements.memory_profile.storage_counter import StorageCounter
-from labs.grading import Rng
-from labs.invariants import TOLERANCE, close, random_batch
+from labs.grading import Rng, expect
+from labs.invariants import TOLERANCE, close, listed, random_batch
 from labs.vla.policy import Policy, PolicyConfig
 
 RANK, ALPHA = 8, 16.0
@@ -115,7 +115,7 @@ class Peak(StorageCounter):
 
 
 def reference_step(case: Case, parameters: Mapping[str, Tensor], batches: list[dict[str, Tensor]]) -> dict[str, Any]:
-    """Forward and backward for each batch, with every activation kept: losses, gradients, and the peak of the memory."""
+    """Forward and backward for each batch with every activation kept: losses, gradients and the memory's peak."""
     policy, losses = reference_policy(case, parameters), []
     with Peak(policy, batches) as memory:
         for batch in batches:
@@ -148,7 +148,9 @@ def random_parameters(rng: Rng, case: Case) -> dict[str, Tensor]:
 def adapter_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """The names of every A, and of every B."""
     inside = [name for name in names if name.startswith(TOWERS)]
-    return [name for name in inside if name.endswith(".a.weight")], [name for name in inside if name.endswith(".b.weight")]
+    return [name for name in inside if name.endswith(".a.weight")], [
+        name for name in inside if name.endswith(".b.weight")
+    ]
 
 
 def is_trained(name: str) -> bool:
@@ -158,7 +160,9 @@ def is_trained(name: str) -> bool:
 
 def parts_of(names: Iterable[str]) -> str:
     """Where these parameters are: "adapters of vision, head", or "nothing"."""
-    parts = {f"{'adapters of ' if is_trained(name) and 'head' not in name else ''}{name.split('.')[0]}" for name in names}
+    parts = {
+        f"{'adapters of ' if is_trained(name) and 'head' not in name else ''}{name.split('.')[0]}" for name in names
+    }
     return ", ".join(sorted(parts)) or "nothing"
 
 
@@ -168,3 +172,17 @@ def of_another_value(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) 
     small = {name for name, value in wanted.items() if float(value.norm()) <= least}
     other = {name for name in wanted.keys() - small if not close(found[name], wanted[name], rtol=TOLERANCE)}
     return other | {name for name in small if not float(found[name].norm()) <= 2 * least}
+
+
+def expect_adapters_to_be_new(
+    found: dict[str, Tensor], again: dict[str, Tensor], other: dict[str, Tensor], of: str
+) -> None:
+    """Each B must be zero, and each A drawn from the seed."""
+    a, b = adapter_names(found)
+    expect(listed(name for name in b if found[name].any()), f"which B does not start at zero ({of})").equals("nothing")
+    same = {name for name in a if torch.equal(found[name], other[name])}
+    expect(listed(same), f"which A does not depend on the seed ({of})").equals("nothing")
+    differ = {name for name in a if not torch.equal(found[name], again[name])}
+    expect(listed(differ), f"which A differs for one seed ({of})").equals("nothing")
+    sizes = [float(found[name].std() * found[name].shape[1] ** 0.5) for name in a]
+    expect(min(sizes), f"the smallest standard deviation of an A, times the root of its inputs ({of}),").above(0.3)

@@ -38,7 +38,7 @@ def adapted(learner: Any, sizes: dict[str, int], rank: int | None, recompute: bo
 
 
 def built(learner: Any, seed: int, **asked: Any) -> dict[str, Any]:
-    """The parameters of `build_policy(seed, …)`, the names of those that train, and which layers are checkpointed."""
+    """The parameters of `build_policy(seed, …)`, and the names of those that train."""
     policy = learner.policy.build_policy(seed, **asked)
     return {
         "parameters": _values(policy),
@@ -78,7 +78,7 @@ def stepped(
         "runs": runs.seen,
         "peak": memory.most,
         "batches": [{name: value.detach() for name, value in batch.items()} for batch in given],
-        "marked": [name for batch in given for name, value in batch.items() if value.requires_grad],
+        "marked": sorted({name for batch in given for name, value in batch.items() if value.requires_grad}),
         "changed": [name for name, value in policy.named_parameters() if not torch.equal(value, before[name])],
     }
 

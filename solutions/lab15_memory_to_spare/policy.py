@@ -11,13 +11,15 @@ Notable choices
   what it did without them. A's first gradient is therefore zero, and A begins to move one step after B.
 - Every transformer layer is checkpointed. In training its forward pass keeps the layer's input alone; backward runs the
   layer a second time to compute the activations that it needs, one layer after the other. Loss and gradients are the
-  same as without, for about a third more computation. In evaluation every layer runs once.
+  same as without. In evaluation every layer runs once.
 - The layers have no dropout, so the second forward pass needs no copy of the random state.
 - Checkpoints store each parameter by its name and shape, so both stay as they are.
+- Warnings of the libraries are left out, so that the log of a run is its losses.
 """
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 
 import torch
@@ -27,6 +29,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
+
+warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.|transformers\.")
 
 RANK = 8
 ALPHA = 16.0
@@ -91,12 +95,12 @@ def build_policy(seed: int, rank: int = RANK, *, recompute: bool = True) -> Poli
     return policy
 
 
+@torch.no_grad()
 def adapters(policy: nn.Module) -> dict[str, Tensor]:
-    """The adapters' matrices by name, as saved after a run: a copy that later steps do not change."""
+    """Every A and B by its name, as saved after a run: copies without a graph, which later steps do not change."""
     named = {name: module for name, module in policy.named_modules() if isinstance(module, Adapted)}
-    with torch.no_grad():
-        return {
-            f"{name}.{matrix}": getattr(module, matrix).weight.detach().clone()
-            for name, module in named.items()
-            for matrix in ("a", "b")
-        }
+    return {
+        f"{name}.{matrix}": getattr(module, matrix).weight.clone()
+        for name, module in named.items()
+        for matrix in ("a", "b")
+    }
