@@ -40,10 +40,11 @@ class Case:
 
     def __str__(self) -> str:
         frames = "1 frame" if self.frames == 1 else f"{self.frames} frames"
-        layers = f"{self.config.vision_layers} + {self.config.layers} layers"
-        mode = "training" if self.training else "evaluation"
-        how = "recomputed" if self.recompute else "kept"
-        return f"{frames}, {layers}, rank {self.rank}, {mode} mode, {how}{', new adapters' if self.new else ''}"
+        vision, language, rank = self.config.vision_layers, self.config.layers, self.rank
+        sizes = f"{frames}, {vision} + {language} layers, rank {rank}"
+        if not self.recompute:
+            return f"{sizes}, not recomputed"
+        return f"{sizes}, training mode" if self.training else f"{sizes}, evaluation mode"
 
     @property
     def config(self) -> PolicyConfig:
@@ -159,11 +160,8 @@ def is_trained(name: str) -> bool:
 
 
 def parts_of(names: Iterable[str]) -> str:
-    """Where these parameters are: "adapters of vision, head", or "nothing"."""
-    parts = {
-        f"{'adapters of ' if is_trained(name) and 'head' not in name else ''}{name.split('.')[0]}" for name in names
-    }
-    return ", ".join(sorted(parts)) or "nothing"
+    """The parts of the policy in which these parameters are, or "nothing"."""
+    return ", ".join(sorted({name.split(".")[0] for name in names})) or "nothing"
 
 
 def of_another_value(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> set[str]:

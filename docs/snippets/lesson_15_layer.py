@@ -14,7 +14,9 @@ for reentrant in (True, False):
         features = torch.randn(2, 4, requires_grad=needs_gradient)
         with warnings.catch_warnings(record=True) as told:
             out = checkpoint(layer, features, use_reentrant=reentrant)
-        print(f"use_reentrant={reentrant!s:5}  input requires a gradient: {needs_gradient!s:5}  output: {out.requires_grad}")
+        print(
+            f"use_reentrant={reentrant!s:5}   requires a gradient: input {needs_gradient!s:5}  output {out.requires_grad}"
+        )
         for warning in told:
             print(f"    UserWarning: {warning.message}")
 # --8<-- [end:layer]
