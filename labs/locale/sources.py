@@ -39,6 +39,7 @@ _REFUSING = (
 )
 """Modules of which only the errors are sentences."""
 SHARED = (
+    "adapted_policy",
     "demonstrated_actions",
     "invariants",
     "policy_comparison",

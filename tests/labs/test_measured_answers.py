@@ -343,6 +343,16 @@ def kept_images(starter: ModuleType) -> float:
         return alive["images"]
 
 
+def first_with_a_graph(starter: ModuleType) -> str:
+    """The first module without children whose output requires a gradient in training mode."""
+    policy, seen = starter.build_policy(0).train(), dict[str, Tensor]()
+    for name, module in policy.named_modules():
+        if not list(module.children()):
+            module.register_forward_hook(partial(_keep, seen, name))
+    policy(**one_batch(8, 8, 3))
+    return next(name for name, output in seen.items() if output.requires_grad)
+
+
 def first_other_output(starter: ModuleType) -> str:
     """The first module whose output is not the one of the policy without FiLM, found by the end of its name."""
     batch, seen = one_batch(16, 16, 8), []
@@ -379,6 +389,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("06", "frames_that_change"): frames_that_change,
     ("12", "numbers_without_gradient"): numbers_without_gradient,
     ("14", "largest_outside"): largest_outside,
+    ("15", "first_with_a_graph"): first_with_a_graph,
     ("17", "unchanged_weights"): unchanged_weights,
     ("18", "wrong_sign_below"): wrong_sign_below,
     ("21", "finite_after_backward"): finite_after_backward,
