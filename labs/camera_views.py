@@ -114,12 +114,6 @@ def each_half(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return halves(denormalized(batch["pixel_values"]))
 
 
-def half_of(side: str, what: str, size: tuple[int, int, int]) -> str:
-    """The half of a camera in a message."""
-    count, height, width = size
-    return f"the {side} camera's half of {what}, for {count} images of {height} × {width} pixels,"
-
-
 def shown(files: list[Tensor]) -> Tensor:
     """What a viewer shows of files, (N, H, W, 3), or nothing if they differ in size."""
     images = [in_a_viewer(file)[1] for file in files]

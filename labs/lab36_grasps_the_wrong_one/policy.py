@@ -30,7 +30,7 @@ from labs.vla.training import OnStep, fit
 
 CAMERAS = {"left": "bgr", "right": "rgb"}
 """The cameras from left to right, each with the order of the channels that its driver delivers."""
-STEPS, LEARNING_RATE = 240, 2e-3
+LEARNING_RATE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def training_frames(recording: Recording) -> Frames:
     return Frames(image, recording.state, recording.instruction, recording.action, recording.action_is_pad)
 
 
-def fine_tune(recording: Recording, seed: int, steps: int = STEPS, on_step: OnStep | None = None) -> Policy:
+def fine_tune(recording: Recording, seed: int, steps: int, on_step: OnStep | None = None) -> Policy:
     """Fine-tune the pretrained base on a recording. `on_step(step, loss)` is called after each update."""
     policy = Policy.from_base(seed=seed)
     frames = training_frames(recording)

@@ -21,6 +21,7 @@ from labs.vla.policy import Policy
 from labs.vla.rollout import Rollout, rollout
 
 BATCH_SIZE = 64
+TRAINING_STEPS = 300
 FIRST_EPISODE = 500_000
 
 Views = Mapping[str, Tensor]
@@ -84,13 +85,10 @@ def fine_tuned(
     }
 
 
-def trained_rollout(learner: Any, seed: int, episodes: int) -> dict[str, Any]:
-    """Fine-tune as the lab does, and run closed-loop episodes through the robot's cameras."""
-    steps: list[int] = []
-    policy = _train(learner, seed, lambda step, _loss: steps.append(step))
-    result = _drive(learner, policy, episodes, FIRST_EPISODE + seed)
-    found = {name: torch.from_numpy(getattr(result, name)) for name in ("success", "wrong_block", "distance")}
-    return {**found, "training_steps": len(steps)}
+def trained_rollout(learner: Any, seed: int, steps: int, episodes: int) -> dict[str, Tensor]:
+    """Fine-tune on a recording, and run closed-loop episodes through the robot's cameras."""
+    result = _drive(learner, _train(learner, seed, steps), episodes, FIRST_EPISODE + seed)
+    return {name: torch.from_numpy(getattr(result, name)) for name in ("success", "wrong_block", "distance")}
 
 
 def subject(learner: Any) -> dict[str, Any]:
@@ -114,15 +112,14 @@ def subject(learner: Any) -> dict[str, Any]:
 
 def symptom(learner: Any) -> None:
     """Fine-tunes the policy, asks it on recordings and runs it on the robot: the output of `lab run 36`."""
-    last = learner.policy.STEPS - 1
-    print(f"Fine-tuning the policy on recordings, {last + 1} steps\n")
+    print(f"Fine-tuning the policy on recordings, {TRAINING_STEPS} steps\n")
     print("  step    loss")
 
     def report(step: int, loss: float) -> None:
-        if step % 60 == 0 or step == last:
+        if step % 100 == 0 or step == TRAINING_STEPS - 1:
             print(f"  {step:4d}  {loss:6.3f}", flush=True)
 
-    policy = _train(learner, 36, report)
+    policy = _train(learner, 36, TRAINING_STEPS, report)
     new = _record(learner, demonstrations(500, seed=36_000))
     batch = collate(learner.policy.training_frames(new), range(500))
     error = (policy.predict(batch) - batch["action"])[:, 0, :2].norm(dim=-1).mean()
@@ -133,9 +130,9 @@ def symptom(learner: Any) -> None:
     print(f"  {100 * error:.1f} cm                                  {rates}")
 
 
-def _train(learner: Any, seed: int, on_step: Any) -> Policy:
-    shown = demonstrations(learner.policy.STEPS * BATCH_SIZE, seed)
-    return learner.policy.fine_tune(_record(learner, shown), seed, on_step=on_step)
+def _train(learner: Any, seed: int, steps: int, on_step: Any = None) -> Policy:
+    recording = _record(learner, demonstrations(steps * BATCH_SIZE, seed))
+    return learner.policy.fine_tune(recording, seed, steps, on_step=on_step)
 
 
 def _drive(learner: Any, policy: Policy, episodes: int, first_seed: int) -> Rollout:
