@@ -125,7 +125,7 @@ def test_files_are_in_true_colours(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Files from another program are read in their colours",
-    property="`load` must give the RGB images of PNG files, whoever wrote them, and `preview` the images of all cameras at one moment next to each other, also RGB.",
+    property="`load` must give the RGB images of PNG files, from any program, and `preview` the images of all cameras at one moment next to each other, also RGB.",
     instrument="python -c 'from policy import *; help(load); help(preview)'",
 )
 def test_files_of_another_program(submission: Submission, rng: Rng) -> None:
