@@ -54,6 +54,11 @@ PLACED = (
     *("chunk", "loss", "velocity", "action", "image", "wrist", "gripper", "movements", "mean", "std"),
     *("noisy", "tokens", "mounted", "autograd nodes", "bytes of tensors"),
     "with batch_size=5 and learning_rate=3e-3",
+    *("as the camera saw it", "red and blue exchanged", "grey", "another image"),
+    *("upside down", "mirrored", "with the moments in reverse"),
+    "red and blue exchanged, upside down",
+    "red and blue exchanged, mirrored",
+    "red and blue exchanged, with the moments in reverse",
 )
 """What a lab's check puts into a sentence or measures, word by word."""
 

@@ -25,7 +25,8 @@ from labs.forked_processes import run_in_processes
 from labs.grading.answers import correct_answers, refusal
 from labs.grading.catalog import Lab, all_labs, find
 from labs.recordings import Recording, record
-from labs.vla.dataset import Batch, batches, demonstrations, observation_batch
+from labs.two_cameras import as_delivered
+from labs.vla.dataset import Batch, batches, collate, demonstrations, observation_batch
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
 from labs.wide_camera import observations_of, wide_demonstrations
@@ -372,6 +373,16 @@ def first_other_output(starter: ModuleType) -> str:
     return first
 
 
+def yellow_in_training(starter: ModuleType) -> float:
+    shown = demonstrations(1, seed=36)
+    table = np.full_like(shown.image, (235, 210, 40))
+    files = starter.record(starter.grab(as_delivered(table)))
+    moment = starter.Recording(files, shown.state, shown.instruction, shown.action, shown.action_is_pad)
+    values = collate(starter.training_frames(moment), [0])["pixel_values"][0, 2].unique()
+    (value,) = values.tolist()  # the same for every pixel of both cameras
+    return value
+
+
 def _keep(seen: dict[str, Tensor], name: str, _module: nn.Module, _inputs: object, output: object) -> None:
     if isinstance(output, Tensor):
         seen[name] = output
@@ -397,6 +408,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("26", "mean_time"): mean_time,
     ("33", "moved"): moved_by_padding,
     ("35", "counted"): counted,
+    ("36", "yellow"): yellow_in_training,
     ("43", "millimetres"): millimetres_of_another_plan,
     ("44", "second_episode"): second_episode,
     ("47", "tenth_step"): tenth_movement,
