@@ -28,7 +28,7 @@ from labs.vla.policy import Policy
 from labs.vla.training import fit
 
 EPISODES = 50
-SUCCESS_BAR = 0.8
+SUCCESS_BAR = 0.85
 STEPS, FRAMES = 3, 40
 SAME, OPPOSITE, MAGNITUDE, RECORDED, ANOTHER = "the same", "the opposite", "its magnitude", "as recorded", "another"
 """What a gripper's numbers are, compared with what they have to be."""
@@ -47,7 +47,8 @@ def test_open_is_open_in_the_mixture(submission: Submission, rng: Rng) -> None:
     compared = []
     for did, raw in cases:
         mixture = submission.observe("mixed", recorded=raw)
-        expect(mixture["action"], "the actions of the mixture").has_shape(sum(map(rows, raw.values())), 4, 3)
+        said = " and ".join(f"{rows(own)} frames of {robot}" for robot, own in raw.items())
+        expect(mixture["action"], f"the mixture's actions, of {said},").has_shape(sum(map(rows, raw.values())), 4, 3)
         parts = mixture["action"][..., 2].split([rows(own) for own in raw.values()])
         for (robot, own), found in zip(did.items(), parts, strict=True):
             relation = relate(found, own["action"][..., 2], raw[robot]["action"][..., 2])
@@ -90,7 +91,9 @@ def test_recordings_come_back(submission: Submission, rng: Rng) -> None:
     _, raw = random_frames(rng, dict.fromkeys(ROBOTS, rng.integer(2, 6)))
     mixture = submission.observe("mixed", recorded=raw)
     for robot, plan in zip(raw, mixture["action"].chunk(len(raw)), strict=True):
-        expect_equal(commanded(submission, rng, robot, plan), raw[robot]["action"], f"the commands of {robot}")
+        command, wanted = commanded(submission, rng, robot, plan), raw[robot]["action"]
+        expect_equal(command[..., 2], wanted[..., 2], f"the gripper's commands for {robot}'s own recordings")
+        expect_equal(command[..., :2], wanted[..., :2], f"the movements for {robot}'s own recordings")
 
 
 @check(
