@@ -21,7 +21,7 @@ from labs.vla.policy import Policy
 
 SEED, STEPS, BATCH_SIZE = 46, 150, 64
 NEW_FRAMES, NEW_SEED = 2000, 47
-EPISODE = 10_004
+EPISODE = 10_005
 EDGES = np.arange(0.0, 14.5, 1.0)
 """Of the bins of demonstrated movements, in centimetres."""
 LARGEST_GIF = 400_000
@@ -37,11 +37,12 @@ def figures(out: Path) -> None:
         figure, axes = new_figure(f"The gripper, {name}", "demonstrated movement (cm)", "open -1 … closed +1")
         for robot, style in zip(ROBOTS, ("-", "--"), strict=True):
             frames = module.mixture({robot: recordings(robot, NEW_FRAMES, NEW_SEED)})
-            axes.plot(*_by_movement(frames, frames.action[:, 0, 2]), style, color=REFERENCE, label=f"target, {robot}")
-        planned = policy.predict(collate(frames, range(len(frames))))[:, 0, 2].numpy()
+            axes.plot(*_by_movement(frames, frames.action), style, color=REFERENCE, label=f"target, {robot}")
+        planned = policy.predict(collate(frames, range(len(frames)))).numpy()
         axes.plot(*_by_movement(frames, planned), color=COLOURS[name], label="plan", marker=".")
-        axes.set_ylim(-1.2, 1.2)
-        axes.legend()
+        axes.set_ylim(-1.2, 2.6)  # leaves room for the legend
+        axes.set_yticks([-1, 0, 1])
+        axes.legend(loc="upper right")
         save(figure, out / f"46_targets_{'fixed' if name == 'fixed' else 'shipped'}.svg")
         films[name] = _driving_cell(module, policy)
     with patch.object(closed_loop, "Tabletop", OneGrasp):
@@ -50,13 +51,13 @@ def figures(out: Path) -> None:
         raise ValueError(f"{film} has {film.stat().st_size:,} bytes; a page should not load more than {LARGEST_GIF:,}.")
 
 
-def _by_movement(frames: Frames, gripper: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The mean number of the gripper, by the length of the demonstrated movement, in the middle of each bin."""
-    length = 100 * np.linalg.norm(frames.action[:, 0, :2], axis=-1)
-    found = np.digitize(length, EDGES)
+def _by_movement(frames: Frames, action: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The mean number of the gripper in `action`, by the length of the step's demonstrated movement."""
+    steps = ~frames.action_is_pad
+    found = np.digitize(100 * np.linalg.norm(frames.action[steps][:, :2], axis=-1), EDGES)
     bins = [index for index in range(1, len(EDGES)) if (found == index).any()]
     middle = np.array([(EDGES[index - 1] + EDGES[index]) / 2 for index in bins])
-    return middle, np.array([gripper[found == index].mean() for index in bins])
+    return middle, np.array([action[steps][found == index, 2].mean() for index in bins])
 
 
 def _driving_cell(module: ModuleType, policy: Policy) -> Policy:
