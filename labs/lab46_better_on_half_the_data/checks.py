@@ -47,7 +47,7 @@ def test_open_is_open_in_the_mixture(submission: Submission, rng: Rng) -> None:
     compared = []
     for did, raw in cases:
         mixture = submission.observe("mixed", recorded=raw)
-        said = " and ".join(f"{rows(own)} frames of {robot}" for robot, own in raw.items())
+        said = listed_sizes({robot: rows(own) for robot, own in raw.items()})
         expect(mixture["action"], f"the mixture's actions, of {said},").has_shape(sum(map(rows, raw.values())), 4, 3)
         parts = mixture["action"][..., 2].split([rows(own) for own in raw.values()])
         for (robot, own), found in zip(did.items(), parts, strict=True):
@@ -55,14 +55,16 @@ def test_open_is_open_in_the_mixture(submission: Submission, rng: Rng) -> None:
             compared.append((robot, relation))
             expect(relation, f"mixture of {robot}")
     for robot, relation in compared:
-        expect(relation, f"the gripper in the mixture's frames of {robot}, compared with what {robot} did,").equals(SAME)
+        expect(relation, f"the gripper in the mixture's frames of {robot}, compared with what {robot} did,").equals(
+            SAME
+        )
 
 
 @check(
     kind="behaviour",
     title="Open is open on the robot",
     property="Where a plan says -1, each robot's gripper must open, at +1 it must close, and 0 is half way. Beyond, the command must stay at the end.",
-    instrument="python -c 'from policy import *; from labs.two_robots import executed; c = FORMATS[\"cell\"].command(torch.tensor([0.0, 0.0, -1.0])); print(c, executed(\"cell\", c))'",
+    instrument='python -c \'from policy import *; from labs.two_robots import executed; c = FORMATS["cell"].command(torch.tensor([0.0, 0.0, -1.0])); print(c, executed("cell", c))\'',
 )
 def test_open_is_open_on_the_robot(submission: Submission, rng: Rng) -> None:
     compared, limited = [], []
@@ -137,14 +139,16 @@ def test_states_are_in_the_convention(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="Both robots have the same share",
     property="The mixture must have the first frames of each robot, as many as the shortest recording has, with their images, instructions and padding. The recordings must not be modified.",
-    instrument="python -c 'from policy import *; from labs.two_robots import recordings; print(len(mixture({\"cell\": recordings(\"cell\", 4, 46), \"bench\": recordings(\"bench\", 9, 46)})))'",
+    instrument='python -c \'from policy import *; from labs.two_robots import recordings; print(len(mixture({"cell": recordings("cell", 4, 46), "bench": recordings("bench", 9, 46)})))\'',
 )
 def test_mixture_is_complete(submission: Submission, rng: Rng) -> None:
     for sizes in ({"bench": 4, "cell": 7}, {"cell": 3, "bench": 2}, {"cell": 5}):
         _, raw = random_frames(rng, sizes)
         mixture, each = submission.observe("mixed", recorded=raw), min(sizes.values())
-        said = " and ".join(f"{size} frames of {robot}" for robot, size in sizes.items())
-        found = {robot: sum(text in own["instruction"] for text in mixture["instruction"]) for robot, own in raw.items()}
+        said = listed_sizes(sizes)
+        found = {
+            robot: sum(text in own["instruction"] for text in mixture["instruction"]) for robot, own in raw.items()
+        }
         for robot, count in found.items():
             expect(count, f"frames of {robot} in the mixture of {said}").equals(each)
         wanted = [text for own in raw.values() for text in own["instruction"][:each]]
@@ -220,6 +224,11 @@ def commanded(submission: Submission, rng: Rng, robot: str, plan: Tensor) -> Ten
     return command
 
 
+def listed_sizes(sizes: Mapping[str, int]) -> str:
+    """How many frames of each robot, in words."""
+    return " and ".join(f"{size} frames of {robot}" for robot, size in sizes.items())
+
+
 def rows(frames: Mapping[str, Any]) -> int:
     """How many frames there are."""
     return len(frames["state"])
@@ -238,7 +247,7 @@ def random_frames(rng: Rng, sizes: Mapping[str, int]) -> tuple[dict[str, Any], d
         raw[robot] = {
             "image": rng.integers(0, 256, size, 64, 64, 3).to(torch.uint8),
             "state": reported(robot, state),
-            "instruction": [f"{task} as {robot} in {row}" for row in range(size)],
+            "instruction": [" ".join([task, robot, str(row)]) for row in range(size)],
             "action": recorded(robot, action),
             "action_is_pad": rng.boolean(size, 4),
         }
@@ -249,11 +258,7 @@ def relations(evidence: Mapping[str, Any], where: str) -> dict[str, set[str]]:
     """What each robot's gripper is, over all cases: `mixture of` its recordings, or on the `robot`."""
     check_id = "test_open_is_open_in_the_mixture" if where == "mixture of" else "test_open_is_open_on_the_robot"
     return {
-        robot: {
-            str(value)
-            for name, value in evidence.items()
-            if name.startswith(f"{check_id}/{where} {robot}")
-        }
+        robot: {str(value) for name, value in evidence.items() if name.startswith(f"{check_id}/{where} {robot}")}
         for robot in ROBOTS
     }
 

@@ -62,9 +62,7 @@ def action(learner: Any, batch: Batch, seed: int) -> Tensor:
 def trained_rollout(learner: Any, seed: int, count: int) -> dict[str, Tensor]:
     """Fine-tune on both robots' recordings, and run closed-loop episodes with each robot."""
     policy = learner.policy.fine_tune(_recordings(_frames_each(2), seed), seed, TRAINING_STEPS)
-    return {
-        robot: torch.from_numpy(_drive(learner, policy, robot, count, 500_000 + seed).success) for robot in ROBOTS
-    }
+    return {robot: torch.from_numpy(_drive(learner, policy, robot, count, 500_000 + seed).success) for robot in ROBOTS}
 
 
 def subject(learner: Any) -> dict[str, Any]:
