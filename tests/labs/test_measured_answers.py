@@ -26,6 +26,7 @@ from labs.grading.answers import correct_answers, refusal
 from labs.grading.catalog import Lab, all_labs, find
 from labs.recordings import Recording, record
 from labs.two_cameras import as_delivered
+from labs.two_robots import ROBOTS, recordings
 from labs.vla.dataset import Batch, batches, collate, demonstrations, observation_batch
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
@@ -122,6 +123,12 @@ def finite_after_backward(starter: ModuleType) -> str:
     policy(**next(batches(frames, batch_size=32, steps=1, seed=3))).loss.backward()
     finite = {name: one.grad.isfinite().sum() for name, one in policy.named_parameters() if one.grad is not None}
     return _largest(finite, margin=2)
+
+
+def closing_targets_of_cell(starter: ModuleType) -> float:
+    mixture = starter.mixture({robot: recordings(robot, 1000, seed=46) for robot in ROBOTS})
+    of_cell = mixture.action[1000:][~mixture.action_is_pad[1000:]]
+    return float(100 * (of_cell[:, 2] > 0).mean())
 
 
 def tenth_movement(starter: ModuleType) -> float:
@@ -411,6 +418,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("36", "yellow"): yellow_in_training,
     ("43", "millimetres"): millimetres_of_another_plan,
     ("44", "second_episode"): second_episode,
+    ("46", "closing_targets"): closing_targets_of_cell,
     ("47", "tenth_step"): tenth_movement,
     ("48", "pixels_moved"): pixels_moved,
     ("49", "first_difference"): first_other_output,
