@@ -17,7 +17,7 @@ from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect
 from labs.vla.dataset import Batch, demonstrations
-from labs.vla.language import tokenize
+from labs.vla.language import COLOURS, INSTRUCTION_TEMPLATES, tokenize
 from labs.vla.tabletop import Tabletop
 
 HORIZON = 4
@@ -40,14 +40,13 @@ SETTINGS = {
     "evaluate": {"arms_at_once": 4, "episodes": 96, "first_seed": 990_000},
 }
 NAMES = ("first", "second", "third", "fourth", "fifth")
-SENTENCES = ("go to red", "move to the blue block", "please reach the green block now")
 
 
 @check(
     kind="behaviour",
     title="The policy sees the picture of each arm as in training",
     property="Each channel of each picture that the policy is given must have the mean 0 and the standard deviation 1, whatever other pictures are in the batch.",
-    instrument="python -c \"import numpy as np, pictures; a = np.random.randint(0, 256, (4, 64, 64, 3), np.uint8) // np.array([1, 2, 4, 8]).reshape(4, 1, 1, 1).astype(np.uint8); print((pictures.standardize(a)[0] - pictures.standardize(a[:1])[0]).abs().max())\"",
+    instrument='python -c "import numpy as np, pictures; a = np.random.randint(0, 256, (4, 64, 64, 3), np.uint8) // np.array([1, 2, 4, 8]).reshape(4, 1, 1, 1).astype(np.uint8); print((pictures.standardize(a)[0] - pictures.standardize(a[:1])[0]).abs().max())"',
 )
 def test_picture_is_prepared_as_if_it_were_alone(submission: Submission, rng: Rng) -> None:
     for count in (1, rng.integer(2, 4), 5):
@@ -67,7 +66,7 @@ def test_picture_is_prepared_as_if_it_were_alone(submission: Submission, rng: Rn
     kind="behaviour",
     title="An arm gets commands in its own frame, until its episode ends",
     property="Each active arm must execute its own plan, turned into its own frame by `turn @ movement`, also when other arms are no longer active.",
-    instrument="python -c \"import torch, data, cell, controller, train; arms = cell.arms_of(train.read_config()); print(help(controller.Controller.act), *(arm.turn for arm in arms), sep=chr(10))\"",
+    instrument='python -c "import torch, data, cell, controller, train; arms = cell.arms_of(train.read_config()); print(controller.Controller.act.__doc__, *(arm.turn for arm in arms), sep=chr(10))"',
 )
 def test_command_is_in_the_frame_of_its_arm(submission: Submission, rng: Rng) -> None:
     for count in (rng.integer(2, 4), 4, 5):
@@ -103,9 +102,7 @@ def test_result_is_that_of_its_episode(submission: Submission, rng: Rng) -> None
             expect(found[key], f"`{key}` {said}").equals([one[key] for one in wanted])
         for place, name in enumerate(config["arms"]):
             own = [one["success"] for one in wanted[place::arms]]
-            expect(found["rates"][name], f"the rate of the {name} arm {said}").close_to(
-                sum(own) / len(own), atol=BOUND
-            )
+            expect(found["rates"][name], f"the rate of the {name} arm {said}").close_to(sum(own) / len(own), atol=BOUND)
 
 
 @check(
@@ -232,7 +229,7 @@ def observed(rng: Rng, active: list[int], image: Tensor | None = None) -> dict[s
     seen = {
         "image": pictures(rng, len(active)) if image is None else image,
         "state": rng.uniform(len(active), 3),
-        "instruction": [rng.choice(SENTENCES) for _ in active],
+        "instruction": [rng.choice(INSTRUCTION_TEMPLATES).format(colour=rng.choice(COLOURS)) for _ in active],
     }
     return {"active": active, "observation": seen}
 
