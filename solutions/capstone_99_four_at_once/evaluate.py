@@ -1,8 +1,8 @@
 """Closed-loop episodes of all arms, on tables that no run trains on.
 
 Notable choices
-- Episode i is that of arm `i % len(arms)`, and its table is that of the seed `first_seed + i`. Neither depends on how many
-  arms work at once.
+- Episode i is that of arm `i % len(arms)`, and its table is that of the seed `first_seed + i`, with any number of arms
+  at once.
 - The arms that work at once are a wave. The next wave begins when every arm of the last one is done.
 - An arm whose episode is over stands still: it gets no further command.
 """
