@@ -68,9 +68,8 @@ def _summary(results: Sequence[Result], labs: Sequence[Lab]) -> str:
 
 def _learners(results: Sequence[Result], labs: Sequence[Lab]) -> str:
     by_key = {(one.student, one.lab): one for one in results}
-    head = "".join(
-        f'<th scope="col">{lab.id}<br><small>{escape(lab.title)}{_usual_time(results, lab)}</small></th>' for lab in labs
-    )
+    heads = ((lab.id, f"{escape(lab.title)}{_usual_time(results, lab)}") for lab in labs)
+    head = "".join(f'<th scope="col">{number}<br><small>{small}</small></th>' for number, small in heads)
     rows = []
     for student in sorted({one.student for one in results}):
         cells = [_verdict(by_key.get((student, lab.id))) for lab in labs]
