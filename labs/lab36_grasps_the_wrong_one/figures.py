@@ -84,7 +84,7 @@ def draw_losses(losses: Mapping[str, list[float]], path: Path) -> None:
 def film(modules: Mapping[str, ModuleType], policies: Mapping[str, Policy], seed: int, path: Path) -> None:
     """One episode, through the robot's cameras."""
     for name, policy in policies.items():
-        policy.predict = through_two_cameras(partial(_act, policy.predict, modules[name]))  # type: ignore[method-assign]
+        policy.predict = through_two_cameras(partial(_act, policy.predict, modules[name]))
     written = episode_gif(path, policies, seed=seed, width=300)
     if written.stat().st_size > LARGEST_GIF:
         raise ValueError(
