@@ -39,7 +39,7 @@ ROWS = (
         "One CPU process",
         "The loss is exactly 0 or NaN from the first step, or the loader hangs.",
         "debugkit check build.py:build --select DK3",
-        ("32", "36"),
+        ("32", "26"),
         ("DK307", "DK313"),
     ),
     Row(

@@ -23,7 +23,7 @@ occupancy grids with one channel up to 127; inputs that are the output of anothe
 Under `watch()`, only the first three steps are observed.
 
 ## Lesson
-[Lab 31](../../lessons/data/31_pixel_range.md)
+[Lab 31](../../lessons/data/31_only_on_square_cameras.md)
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Normalise in one place. Pad with black (0) before scaling, or with the lowest va
 Under `watch()`, only the first three steps are observed.
 
 ## Lesson
-[Lab 31](../../lessons/data/31_pixel_range.md)
+[Lab 31](../../lessons/data/31_only_on_square_cameras.md)
 """
 
 from __future__ import annotations
