@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,8 +36,8 @@ def misplaced(rows: Tensor, images: Tensor, size: int) -> str:
         return f"row {row} holds numbers that are not in the image"
     if (frames[frame, row] != frame).any():
         return f"row {row} holds pixels of another image of the batch"
-    there = (_counted(values[frame, row].unique().tolist(), name) for values, name in _named(channels, patches))
-    return f"row {row} holds {' of '.join(there)}"
+    what, where = (_listed(values[frame, row].unique().tolist()) for values in (channels, patches))
+    return f"row {row} holds channels {what} of patches {where}"
 
 
 def in_another_order(rows: Tensor, images: Tensor, size: int) -> str:
@@ -103,14 +103,6 @@ def _sources(rows: Tensor, images: Tensor, size: int) -> tuple[Tensor, Tensor, T
     return torch.where(known, frame, -1), channel, patch, y % size, x % size
 
 
-def _named(channels: Tensor, patches: Tensor) -> tuple[tuple[Tensor, str], tuple[Tensor, str]]:
-    return (channels, "channel"), (patches, "patch")
-
-
-def _counted(numbers: Iterable[int], name: str) -> str:
-    """The numbers after their name, or how many there are: `patch 5`, `patches 3, 4, 5`, `16 patches`."""
-    found = list(numbers)
-    plural = {"patch": "patches"}.get(name, f"{name}s")
-    if len(found) == 1:
-        return f"{name} {found[0]}"
-    return f"{plural} {', '.join(map(str, found))}" if len(found) < 5 else f"{len(found)} {plural}"
+def _listed(numbers: list[int]) -> str:
+    """The first numbers in brackets: `[0, 1, 2]`."""
+    return str(numbers) if len(numbers) < 5 else f"[{', '.join(map(str, numbers[:3]))}, …]"

@@ -46,9 +46,7 @@ def figures(out: Path) -> None:
     loss_axes.plot(smooth(losses), color=REFERENCE, linestyle="--", label="camera covered")
     loss_axes.set_ylim(bottom=0)
     loss_axes.legend()
-    rows_figure.suptitle(
-        "What the weights take for the image: every row, at its place", size=12, x=0.02, ha="left"
-    )
+    rows_figure.suptitle("What the weights take for the image: every row, at its place", size=12, x=0.02, ha="left")
     save(rows_figure, out / "07_rows.svg")
     save(loss_figure, out / "07_loss.svg")
 

@@ -41,6 +41,7 @@ _REFUSING = (
 SHARED = (
     "demonstrated_actions",
     "invariants",
+    "patch_orders",
     "policy_comparison",
     "reference_training",
     "stock_policy",
