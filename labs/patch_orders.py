@@ -23,6 +23,12 @@ def cut(images: Tensor, size: int) -> Tensor:
     return torch.stack([images[:, :, y : y + size, x : x + size].flatten(1) for y, x in corners], dim=1)
 
 
+def numbers(rows: Tensor) -> str:
+    """The numbers of the rows that are true, or how many there are."""
+    found = rows.nonzero()[:, 0].tolist()
+    return ", ".join(map(str, found)) if 0 < len(found) < 5 else f"{len(found)} rows"
+
+
 def misplaced(rows: Tensor, images: Tensor, size: int) -> str:
     """The first row of `numbered_images` with numbers of another place than its patch, in words, or "nothing"."""
     frames, channels, patches = _sources(rows, images, size)[:3]

@@ -24,9 +24,10 @@ from labs.invariants import (
     listed,
     random_batch,
 )
-from labs.patch_orders import cut, in_another_order, misplaced, numbered_images, orders_of
+from labs.patch_orders import cut, in_another_order, misplaced, numbered_images, numbers, orders_of
 from labs.policy_comparison import expect_gradients_of
-from labs.vla.policy import Policy
+from labs.vla.policy import Policy, PolicyConfig
+from labs.vla.randomness import private_randomness
 
 EPISODES, SUCCESS_BAR = 50, 0.8
 
@@ -123,28 +124,34 @@ def test_rows_are_patches(submission: Submission, rng: Rng) -> None:
     instrument="python -c 'from policy import *; import torch; from labs.vla.policy import Policy; x = torch.randn(1, 3, 64, 64); print((build_policy(0).embed_images(x) - Policy.from_base().embed_images(x)).abs().max())'",
 )
 def test_image_is_embedded_as_by_the_convolution(submission: Submission, rng: Rng) -> None:
-    policy = Policy.from_base().eval()
-    table = policy.vision.embeddings.position_embedding.weight.data
-    table.copy_(rng.normal(*table.shape, std=float(table.std())))
-    for rows, columns, frames in ((4, 4, 2), (4, 4, 1), (3, 7, 2), (6, 2, 1), (1, 1, 3)):
-        pixels = rng.normal(frames, 3, 16 * rows, 16 * columns)
-        found = submission.observe("embedded", weights=policy.state_dict(), pixel_values=pixels)
-        expect_equal(found, embedded(policy, pixels), f"the embedded image of {16 * rows} x {16 * columns} pixels")
+    own, other = {}, {"patch_size": 8, "image_size": 40}
+    for sizes, rows, columns, frames in (
+        *((own, *shape) for shape in ((4, 4, 2), (4, 4, 1), (3, 7, 2), (6, 2, 1), (1, 1, 3))),
+        *((other, *shape) for shape in ((5, 5, 1), (2, 4, 2))),
+    ):
+        policy = random_policy(PolicyConfig(**sizes), rng)
+        size = policy.config.patch_size
+        pixels = rng.normal(frames, 3, size * rows, size * columns)
+        found = submission.observe("embedded", weights=policy.state_dict(), pixel_values=pixels, sizes=sizes)
+        said = f"the embedded image of {size * rows} x {size * columns} pixels in patches of {size}"
+        expect_equal(found, embedded(policy, pixels), said)
 
 
 @check(
     kind="behaviour",
     title="Every parameter has the healthy policy's gradient",
-    property="The loss of a batch must give each parameter the gradient that it gives the healthy policy, whose tower convolves the image.",
+    property="The loss of a batch must give each parameter, and each pixel, the gradient that it gives the healthy policy, whose tower convolves the image.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_gradients_are_the_healthy_ones(submission: Submission, rng: Rng) -> None:
     for size in (3, 1):
         batch, seed = random_batch(rng, size), rng.seed()
-        policy = Policy.from_base(seed=seed).train()
-        policy(**batch).loss.backward()
         found = submission.observe("gradients", batch=batch, seed=seed)
-        expect_gradients_of(policy, found, f"of {size} frame{'s' * (size > 1)}")
+        policy, pixels = Policy.from_base(seed=seed).train(), batch["pixel_values"].clone().requires_grad_()
+        policy(**{**batch, "pixel_values": pixels}).loss.backward()
+        said = f"of {size} frame{'s' * (size > 1)}"
+        expect_gradients_of(policy, found, said)
+        expect_equal(found.get("the images"), pixels.grad, f"the images' gradient in a batch {said}")
 
 
 @check(
@@ -265,10 +272,13 @@ def possible_orders(evidence: Mapping[str, Any]) -> set[str]:
     return set.intersection(*(set(evidence[f"test_rows_are_patches/possible orders: {case}"]) for case in CASES))
 
 
-def numbers(rows: Tensor) -> str:
-    """The numbers of the rows that are true, or how many there are."""
-    found = rows.nonzero()[:, 0].tolist()
-    return ", ".join(map(str, found)) if 0 < len(found) < 5 else f"{len(found)} rows"
+def random_policy(config: PolicyConfig, rng: Rng) -> Policy:
+    """A healthy policy in evaluation mode, with a vision tower and a projector in which no weight is zero."""
+    with private_randomness(rng.seed()):
+        policy = Policy(config).eval()
+    for value in (*policy.vision.parameters(), *policy.projector.parameters()):
+        value.data.add_(rng.normal(*value.shape, std=0.05))
+    return policy
 
 
 def positions(table: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -14,6 +14,7 @@ Notable choices
   own grid it is used as it is.
 - An image need not be square, but it must consist of whole patches.
 - The projector and the language model take any number of patches.
+- A gradient reaches every pixel, for maps of what the policy looks at.
 """
 
 from __future__ import annotations

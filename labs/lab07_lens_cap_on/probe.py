@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from labs.vla.dataset import Frames, batches, demonstrations
+from labs.vla.policy import PolicyConfig
 from labs.vla.rollout import rollout
 from labs.vla.tabletop import TABLE_RGB
 from labs.vla.training import fit
@@ -36,19 +37,20 @@ def positions(learner: Any, table: Tensor, grid: list[int]) -> Any:
     return learner.policy.resized_positions(table, tuple(grid))
 
 
-def embedded(learner: Any, weights: dict[str, Tensor], pixel_values: Tensor) -> Tensor:
-    """What a policy with these weights makes of images (B, 3, H, W)."""
-    policy = learner.policy.build_policy(0).eval()
+def embedded(learner: Any, weights: dict[str, Tensor], pixel_values: Tensor, sizes: dict[str, int]) -> Tensor:
+    """What a policy of these sizes, with these weights, makes of images (B, 3, H, W)."""
+    policy = learner.policy.AnyShapePolicy(PolicyConfig(**sizes)).eval()
     policy.load_state_dict(weights)
     with torch.no_grad():
         return policy.embed_images(pixel_values)
 
 
 def gradients(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The gradients of a fresh policy's parameters after the backward pass of one batch, by name."""
+    """The gradients of a fresh policy's parameters and of the images after the backward pass of one batch, by name."""
     policy = learner.policy.build_policy(seed).train()
-    policy(**batch).loss.backward()
-    return {name: value.grad for name, value in policy.named_parameters() if value.grad is not None}
+    policy(**{**batch, "pixel_values": batch["pixel_values"].requires_grad_()}).loss.backward()
+    everything = {**dict(policy.named_parameters()), "the images": batch["pixel_values"]}
+    return {name: value.grad for name, value in everything.items() if value.grad is not None}
 
 
 def built(learner: Any, seed: int) -> dict[str, Tensor]:
