@@ -42,6 +42,7 @@ SHARED = (
     "adapted_policy",
     "demonstrated_actions",
     "invariants",
+    "patch_orders",
     "policy_comparison",
     "reference_training",
     "stock_policy",

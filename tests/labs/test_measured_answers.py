@@ -70,6 +70,14 @@ def frames_that_change(_starter: ModuleType) -> float:
     return int((change > 1e-4).sum())
 
 
+def last_changed_row(starter: ModuleType) -> float:
+    image = torch.zeros(1, 3, 64, 64)
+    changed = image.clone()
+    changed[:, :, 16:32, 16:32] += 1
+    rows = (starter.patchify(changed, 16) != starter.patchify(image, 16)).any(dim=2)[0]
+    return int(rows.nonzero().max())
+
+
 def numbers_without_gradient(starter: ModuleType) -> float:
     policy = starter.build_policy(seed=0)
     policy(**one_batch(32, 32, 3)).loss.backward()
@@ -404,6 +412,7 @@ def _largest(sizes: dict[str, Tensor], margin: float) -> str:
 
 MEASURED: dict[tuple[str, str], Measure] = {
     ("05", "patches_moved"): patches_moved,
+    ("07", "last_row"): last_changed_row,
     ("06", "frames_that_change"): frames_that_change,
     ("12", "numbers_without_gradient"): numbers_without_gradient,
     ("14", "largest_outside"): largest_outside,
