@@ -13,12 +13,15 @@ from labs.vla.rollout import rollout
 from labs.vla.training import fit
 
 STEPS, ROBOTS, GROUP = 150, 96, 12
+STEPS_OF_SUBJECT = 60
 
 
-def phases(learner: Any, casts: list[str], asked: list[Tensor], seed: int) -> list[dict[str, Tensor]]:
-    """Cosines and sines (B, T, head) at each of the positions `asked` (B, T), one after another, after the casts."""
+def phases(
+    learner: Any, casts: list[str], dtype: str, asked: list[Tensor], seed: int
+) -> list[dict[str, Tensor]]:
+    """Cosines and sines (B, T, head) at each of the positions `asked` (B, T), in turn, for hidden states of `dtype`."""
     policy = _cast(learner.policy.build_policy(seed), casts)
-    x = torch.zeros(1, 1, policy.config.width, dtype=policy.proprioception.weight.dtype)
+    x = torch.zeros(1, 1, policy.config.width, dtype=getattr(torch, dtype))
     answers = [policy.language_model.rotary_emb(x, positions) for positions in asked]
     return [{"cos": cos, "sin": sin} for cos, sin in answers]
 
@@ -84,11 +87,11 @@ def fleet(learner: Any, seed: int, robots: int) -> dict[str, Tensor]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh policy in bfloat16, and a batch whose instructions differ in length."""
-    policy = learner.policy.build_policy(0).bfloat16()
+    """debugkit.check()'s arguments: a trained policy in bfloat16, and a batch whose instructions differ in length."""
+    policy = _fine_tuned(learner, 0, STEPS_OF_SUBJECT).bfloat16()
     return {
         "model": policy,
-        "batch": collate(demonstrations(48, seed=27), range(48)),
+        "batch": collate(demonstrations(64, seed=27), range(64)),
         "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3),
     }
 
@@ -123,10 +126,10 @@ def _print_row(name: str, success: Any) -> None:
     print(f"{name:24}" + "".join(f"{share:7.0%}" for share in shares))
 
 
-def _fine_tuned(learner: Any, seed: int) -> Any:
+def _fine_tuned(learner: Any, seed: int, steps: int = STEPS) -> Any:
     """The learner's policy with the weights that the healthy one has after a fine-tuning in float32."""
     healthy = Policy.from_base(seed=seed)
-    fit(healthy, demonstrations(64 * STEPS, seed), steps=STEPS, seed=seed)
+    fit(healthy, demonstrations(64 * steps, seed), steps=steps, seed=seed)
     policy = learner.policy.build_policy(seed)
     policy.load_state_dict(healthy.state_dict())
     return policy.eval()
