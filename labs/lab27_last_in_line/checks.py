@@ -57,11 +57,17 @@ def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
     far[0, :3] = torch.tensor([2000, FARTHEST - 1, 300])
     last = torch.tensor([[2000]])
     measured = []
-    for casts in (["bfloat16"], ["to"], [], ["bfloat16", "float"]):
+    for casts, in_between in (
+        (["bfloat16"], False),
+        (["to"], True),
+        ([], False),
+        (["bfloat16", "float"], False),
+        (["to", "float"], True),
+    ):
         dtype = "bfloat16" if casts in (["bfloat16"], ["to"]) else "float32"
-        asked = [last, far, near, far]
-        answers = submission.observe("phases", casts=casts, dtype=dtype, asked=asked, seed=rng.seed())
-        measured.append((situation(casts), dtype, answers))
+        asked = {"asked": [last, far, near, far], "in_between": in_between}
+        answers = submission.observe("phases", casts=casts, dtype=dtype, **asked, seed=rng.seed())
+        measured.append((situation(casts) + in_between * " of a policy in use", dtype, answers))
         if casts == ["bfloat16"]:
             expect(explain(far, answers[1]), "how the phases are computed in bfloat16")
         if not casts:
@@ -138,17 +144,21 @@ def test_place_does_not_matter(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="All observations are in one row without padding",
-    property="The language model must read the tokens of all observations in one pass and one row, and no padding.",
+    property="The language model must read the tokens of all observations in one pass and one row, and no padding; `run_language_model` must return 0 at padding.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_one_row_without_padding(submission: Submission, rng: Rng) -> None:
-    for size, side, casts in ((rng.integer(5, 20), "right", ["bfloat16"]), (rng.integer(5, 20), "left", []), (1, "right", [])):
+    some = rng.integer(5, 20)
+    for size, side, casts in ((some, "right", ["bfloat16"]), (some, "left", []), (1, "right", [])):
         batch = fleet(rng, size, side)
         seen = submission.observe("row", batch=batch, casts=casts, seed=rng.seed())
         said = f"of {size} robot{'s' * (size > 1)}, as rows and columns,"
         wanted = [[1, sum(tokens_of(batch))]]
         expect(seen["one_encode"], f"the passes for the features {said}").equals(wanted)
         expect(seen["passes"][1:], f"the passes for the actions {said}").equals(wanted)
+    batch = observations(rng, [2, 5, 3], WORDS, "left")
+    rest = submission.observe("padding", batch=batch, seed=rng.seed())
+    expect(rest, "what `run_language_model` returns at padding").equals(torch.zeros(3 * WORDS - 10, 64))
 
 
 @check(

@@ -17,13 +17,26 @@ STEPS_OF_SUBJECT = 60
 
 
 def phases(
-    learner: Any, casts: list[str], dtype: str, asked: list[Tensor], seed: int
+    learner: Any, casts: list[str], dtype: str, asked: list[Tensor], in_between: bool, seed: int
 ) -> list[dict[str, Tensor]]:
-    """Cosines and sines (B, T, head) at each of the positions `asked` (B, T), in turn, for hidden states of `dtype`."""
-    policy = _cast(learner.policy.build_policy(seed), casts)
-    x = torch.zeros(1, 1, policy.config.width, dtype=getattr(torch, dtype))
-    answers = [policy.language_model.rotary_emb(x, positions) for positions in asked]
-    return [{"cos": cos, "sin": sin} for cos, sin in answers]
+    """Cosines and sines (B, T, head) at each of the positions `asked` (B, T), in turn, for hidden states of `dtype`.
+
+    After the casts; with `in_between`, the policy has been asked for them before each cast as well.
+    """
+    policy = learner.policy.build_policy(seed)
+    for cast in casts:
+        if in_between:
+            _ask(policy, policy.proprioception.weight.dtype, asked)
+        policy = _cast(policy, [cast])
+    return _ask(policy, getattr(torch, dtype), asked)
+
+
+def padding(learner: Any, batch: Batch, seed: int) -> Tensor:
+    """What the language model returns in the columns of padding, (P, D), for a fresh policy."""
+    policy = learner.policy.build_policy(seed).eval()
+    with torch.no_grad():
+        embeddings, mask = policy.embed_prefix(**{name: batch[name] for name in OBSERVATION_KEYS})
+        return policy.run_language_model(embeddings, mask)[mask == 0]
 
 
 def row(learner: Any, batch: Batch, casts: list[str], seed: int) -> dict[str, Any]:
@@ -133,6 +146,12 @@ def _fine_tuned(learner: Any, seed: int, steps: int = STEPS) -> Any:
     policy = learner.policy.build_policy(seed)
     policy.load_state_dict(healthy.state_dict())
     return policy.eval()
+
+
+def _ask(policy: Any, dtype: torch.dtype, asked: list[Tensor]) -> list[dict[str, Tensor]]:
+    x = torch.zeros(1, 1, policy.config.width, dtype=dtype)
+    answers = [policy.language_model.rotary_emb(x, positions) for positions in asked]
+    return [{"cos": cos, "sin": sin} for cos, sin in answers]
 
 
 def _cast(policy: Any, casts: list[str]) -> Any:
