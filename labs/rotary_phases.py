@@ -76,16 +76,17 @@ def base_of(found: Mapping[str, Tensor]) -> float | None:
 
 
 def score_error(rng: Rng, cos: Tensor, sin: Tensor) -> float:
-    """How far attention scores are off at most, relative to their size, for an observation's cosines and sines (T, head).
+    """How far attention scores are off at most, relative to their size.
 
-    Queries and keys are random; the exact scores depend on the distance of two tokens alone.
+    `cos` and `sin` (T, head) are those of an observation. Queries and keys are random; the exact scores depend on the
+    distance of two tokens alone.
     """
     length = len(cos)
     chosen = torch.cat([rng.integers(0, length, QUERIES), torch.tensor([length - 1])])
     query, key = rng.normal(len(chosen), HEAD).double(), rng.normal(length, HEAD).double()
-    own = torch.arange(length)
+    exact_cos, exact_sin = (exact(torch.arange(length), function) for function in ("cos", "sin"))
     found = turned(query, cos[chosen], sin[chosen]) @ turned(key, cos, sin).T
-    wanted = turned(query, exact(chosen, "cos"), exact(chosen, "sin")) @ turned(key, exact(own, "cos"), exact(own, "sin")).T
+    wanted = turned(query, exact_cos[chosen], exact_sin[chosen]) @ turned(key, exact_cos, exact_sin).T
     size = query.norm(dim=1)[:, None] * key.norm(dim=1)[None]
     return float(((found - wanted) / size).abs().max())
 

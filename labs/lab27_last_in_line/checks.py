@@ -1,7 +1,6 @@
 """Requirements for a policy that packs a fleet into one row. Runs in the grader's process; judges data, never code.
 
-The reference for cosines and sines is float64. The reference for features, chunks, loss and gradients is the healthy
-policy, which reads the same observations as a padded batch in float32.
+Cosines and sines are compared with float64; features, chunks, loss and gradients with the healthy policy in float32.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
@@ -18,9 +16,10 @@ from labs.invariants import (
     expect_image_and_instruction_to_matter,
     expect_success_rate,
     listed,
-    random_batch,
     relative_error,
 )
+from labs.packed_observations import PER_OBSERVATION, counted, fleet, observations, tokens_of
+from labs.policy_comparison import expect_gradients_of
 from labs.rotary_phases import (
     EXACT,
     FREQUENCIES_ROUNDED,
@@ -30,7 +29,6 @@ from labs.rotary_phases import (
     largest_error,
     score_error,
 )
-from labs.policy_comparison import expect_gradients_of
 from labs.vla.policy import OBSERVATION_KEYS, Policy
 
 PHASE_TOLERANCE = 1e-3
@@ -38,18 +36,21 @@ SCORE_TOLERANCE = 0.02
 """Of a score's size. Cosines and sines that are rounded to bfloat16 give 0.003."""
 FEATURE_TOLERANCE = {"bfloat16": 0.05, "float32": 1e-3}
 """Of the feature's length, for the worst place in a row. bfloat16 gives 0.015, of which the phases are no part."""
-CAST = {"bfloat16": "after `.bfloat16()`", "to": "after `.to(torch.bfloat16)`", "float": "cast back by `.float()`"}
+SITUATION = {
+    (): "in float32",
+    ("bfloat16",): "after `.bfloat16()`",
+    ("to",): "after `.to(torch.bfloat16)`",
+    ("bfloat16", "float"): "after `.bfloat16()` and `.float()`",
+    ("to", "float"): "after `.to(torch.bfloat16)` and `.float()`",
+}
 FARTHEST = 4096
-PATCHES = 16
 ROBOTS, LAST, BAR = 96, 32, 0.9
-
-Observations = dict[str, Tensor]
 
 
 @check(
     kind="behaviour",
     title="The phases of far positions are exact",
-    property="After `.bfloat16()`, after `.to(torch.bfloat16)`, in float32, and cast back to float32, a cosine or sine at any position up to 4,096 must be off by at most 1e-3, beyond the rounding of the result, in any order of questions.",
+    property="After `.bfloat16()`, after `.to(torch.bfloat16)`, in float32, and cast back to float32, a cosine or sine at any position up to 4,096 must be off by at most 1e-3, beyond the rounding of the result, whatever the table was asked before.",
     instrument="python -c 'from policy import *; p = build_policy(0).bfloat16(); x = torch.zeros(1).bfloat16(); print(p.language_model.rotary_emb(x, torch.tensor([[2000]]))[0], (2000 * 10_000 ** (-torch.arange(8) / 8)).cos())'",
 )
 def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
@@ -67,7 +68,7 @@ def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
         dtype = "bfloat16" if casts in (["bfloat16"], ["to"]) else "float32"
         asked = {"asked": [last, far, near, far], "in_between": in_between}
         answers = submission.observe("phases", casts=casts, dtype=dtype, **asked, seed=rng.seed())
-        measured.append((situation(casts) + in_between * " of a policy in use", dtype, answers))
+        measured.append((situation(casts), dtype, answers))
         if casts == ["bfloat16"]:
             expect(explain(far, answers[1]), "how the phases are computed in bfloat16")
         if not casts:
@@ -123,12 +124,12 @@ def test_place_does_not_matter(submission: Submission, rng: Rng) -> None:
         (fleet(rng, 1), ["bfloat16"]),
         (fleet(rng, 30), ["bfloat16", "float"]),
     ):
-        size, seed, dtype = len(batch["state"]), rng.seed(), "bfloat16" if casts in (["to"], ["bfloat16"]) else "float32"
+        dtype = "bfloat16" if casts in (["to"], ["bfloat16"]) else "float32"
+        size, seed = len(batch["state"]), rng.seed()
         seen = submission.observe("row", batch=batch, casts=casts, seed=seed)
         healthy = Policy.from_base(seed=seed).eval()
         if casts == ["bfloat16", "float"]:
-            healthy = healthy.bfloat16().float()
-            # The cast rounds the healthy policy's weights as well; its phases stay exact.
+            healthy = healthy.bfloat16().float()  # rounds its weights; its phases stay exact
         with torch.no_grad():
             feature = healthy.encode(**{name: batch[name] for name in OBSERVATION_KEYS})
         chunk = healthy.predict(batch)
@@ -170,8 +171,7 @@ def test_one_row_without_padding(submission: Submission, rng: Rng) -> None:
 def test_policy_is_in_bfloat16(submission: Submission, rng: Rng) -> None:
     measured = []
     for casts in (["bfloat16"], ["to"], [], ["to", "float"]):
-        dtype = "bfloat16" if casts in (["bfloat16"], ["to"]) else "float32"
-        seed = rng.seed()
+        dtype, seed = "bfloat16" if casts in (["bfloat16"], ["to"]) else "float32", rng.seed()
         ran = submission.observe("row", batch=fleet(rng, 3), casts=casts, seed=seed)["dtypes"]
         kept = submission.observe("stored", casts=casts, seed=seed)
         weights = {name: str(value.dtype).removeprefix("torch.") for name, value in kept.items()}
@@ -181,7 +181,8 @@ def test_policy_is_in_bfloat16(submission: Submission, rng: Rng) -> None:
     layers = {name for name, layer in Policy().named_modules() if list(layer.parameters(recurse=False))}
     for casts, dtype, ran, weights in measured:
         healthy = Policy() if dtype == "float32" else Policy().bfloat16()
-        parameters = {name for name, value in healthy.state_dict().items() if value.dtype == healthy.projector[0].weight.dtype}
+        cast = healthy.proprioception.weight.dtype
+        parameters = {name for name, value in healthy.state_dict().items() if value.dtype == cast}
         others = {name for name in parameters & weights.keys() if weights[name] != dtype}
         expect(listed(others), f"the weights that are not in {dtype} {situation(casts)}").equals("nothing")
         others = {name for name, found in ran.items() if found != dtype}
@@ -197,13 +198,13 @@ def test_policy_is_in_bfloat16(submission: Submission, rng: Rng) -> None:
     instrument="python -c 'from policy import *; print(list(build_policy(0).state_dict()))'",
 )
 def test_checkpoint_is_the_bases(submission: Submission, rng: Rng) -> None:
-    for casts in ([], ["bfloat16"]):
-        seed = rng.seed()
+    for casts, seed in (([], rng.seed()), (["bfloat16"], rng.seed())):
         found, healthy = submission.observe("stored", casts=casts, seed=seed), Policy.from_base(seed=seed)
         wanted = (healthy.bfloat16() if casts else healthy).state_dict()
-        expect(listed(wanted.keys() ^ found.keys()), f"what it lacks or has too many {situation(casts)}").equals("nothing")
+        missing = listed(wanted.keys() ^ found.keys())
+        expect(missing, f"what the checkpoint lacks or has too many {situation(casts)}").equals("nothing")
         other = {name for name, value in wanted.items() if not torch.equal(found[name].to(value), value)}
-        expect(listed(other), f"what differs from the base {situation(casts)}").equals("nothing")
+        expect(listed(other), f"what in the checkpoint differs from the base {situation(casts)}").equals("nothing")
 
 
 @check(
@@ -248,7 +249,6 @@ PHASES = "test_phases_are_exact/how the phases are computed in bfloat16"
 BASE = "test_phases_are_exact/the base of the frequencies in float32"
 COUNTED = "test_attention_tells_neighbours_apart/how positions are counted after `.bfloat16()`, two long instructions and a short one"
 DTYPES = "test_policy_is_in_bfloat16/the dtypes of layers after `.bfloat16()`"
-PER_OBSERVATION = "from 0 in each observation"
 LLAMAS_BASE = 10_000
 NOT_CALLED = ("position_embedding", "embeddings")
 
@@ -294,36 +294,6 @@ def recognise_restart(evidence: Mapping[str, Any]) -> bool:
     return evidence.get(COUNTED) == PER_OBSERVATION and evidence.get(PHASES) != EXACT
 
 
-def counted(positions: Any, lengths: list[int]) -> str:
-    """How the positions that the rotary embedding got are counted, in words."""
-    if isinstance(positions, Tensor) and positions.numel() == sum(lengths):
-        found = positions.flatten().double()
-        if torch.equal(found, torch.arange(sum(lengths)).double()):
-            return "through the row"
-        if torch.equal(found, torch.cat([torch.arange(length) for length in lengths]).double()):
-            return PER_OBSERVATION
-    return "in another way"
-
-
-def fleet(rng: Rng, robots: int, side: str = "right") -> Observations:
-    """Observations of so many robots, whose instructions of 2 to 8 tokens are padded on one side."""
-    return observations(rng, rng.integers(2, WORDS + 1, robots).tolist(), WORDS, side)
-
-
-def observations(rng: Rng, words: list[int], width: int, side: str) -> Observations:
-    """A random batch whose instructions have so many tokens, padded to `width` columns on one side."""
-    columns = torch.arange(width) if side == "right" else torch.arange(width).flip(0)
-    batch = random_batch(rng, len(words))
-    batch["input_ids"] = rng.integers(2, 12, len(words), width)
-    batch["attention_mask"] = (columns < torch.tensor(words)[:, None]).long()
-    return batch
-
-
-def tokens_of(batch: Observations) -> list[int]:
-    """The number of tokens of each observation: patches, instruction and state."""
-    return [PATCHES + int(words) + 1 for words in batch["attention_mask"].sum(dim=1)]
-
-
 def situation(casts: list[str]) -> str:
     """Which casts the policy had, in words."""
-    return " and ".join(CAST[cast] for cast in casts) or "in float32"
+    return SITUATION[tuple(casts)]

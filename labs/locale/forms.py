@@ -52,6 +52,7 @@ PLACED = (
     *("left", "right"),
     *("from scratch", "resumed", "untrained", "batches", "tensors", "matrices"),
     *("chunk", "loss", "velocity", "action", "image", "wrist", "gripper", "movements", "mean", "std"),
+    *("cosines", "sines", "feature"),
     *("noisy", "tokens", "mounted", "autograd nodes", "bytes of tensors"),
     "with batch_size=5 and learning_rate=3e-3",
 )
