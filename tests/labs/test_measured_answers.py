@@ -145,6 +145,12 @@ def tenth_movement(starter: ModuleType) -> float:
     return movements[-1]
 
 
+def different_rows(starter: ModuleType) -> float:
+    rotary = starter.build_policy(0).bfloat16().language_model.rotary_emb
+    cosines_and_sines = rotary(torch.zeros(1, dtype=torch.bfloat16), torch.arange(2048)[None])
+    return len(torch.unique(torch.cat(cosines_and_sines, dim=-1)[0], dim=0))
+
+
 def millimetres_of_another_plan(starter: ModuleType) -> float:
     class Labelled(nn.Module):
         def predict(self, batch: Batch) -> Tensor:
@@ -423,6 +429,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("22", "breaks_at"): breaks_at,
     ("26", "mean_time"): mean_time,
     ("33", "moved"): moved_by_padding,
+    ("27", "different_rows"): different_rows,
     ("35", "counted"): counted,
     ("36", "yellow"): yellow_in_training,
     ("43", "millimetres"): millimetres_of_another_plan,
