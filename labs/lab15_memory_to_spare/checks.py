@@ -168,14 +168,18 @@ def test_adapters_and_head_train(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The policy is the pretrained base, and adapters are saved as copies",
-    property="`build_policy` must give the base and a head drawn from the seed, which act as before. `adapters` must return every A and B by name, as copies without a graph.",
+    property="`build_policy` must give the base and a head drawn from the seed, which act as before, with activations recomputed unless it is told otherwise. `adapters` must return every A and B by name, as copies without a graph.",
     instrument="python -c 'from policy import *; print(adapters(build_policy(0)).keys())'",
 )
 def test_policy_is_the_pretrained_base(submission: Submission, rng: Rng) -> None:
     seed = rng.integer(0, 1000)
     base, batch = Policy.from_base(seed=seed), batch_of(rng, Case(3, BASE))
     for asked in ({}, {"rank": rng.integer(2, 7), "recompute": False}):
-        found = submission.observe("built", seed=seed, **asked)["parameters"]
+        built = submission.observe("built", seed=seed, batch=batch, **asked)
+        times, found = 1 if "recompute" in asked else 2, built["parameters"]
+        most = expect(max(built["runs"].values()), "the most runs of a layer in one step of the built policy")
+        expect(min(built["runs"].values()), "the fewest runs of a layer in one step of the built policy").equals(times)
+        most.equals(times)
         shipped = {name.replace(".linear.", "."): value for name, value in found.items()}
         other = {name for name, value in base.named_parameters() if not torch.equal(shipped[name], value)}
         expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals(NOTHING)

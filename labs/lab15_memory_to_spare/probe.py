@@ -37,13 +37,13 @@ def adapted(learner: Any, sizes: dict[str, int], rank: int | None, recompute: bo
     }
 
 
-def built(learner: Any, seed: int, **asked: Any) -> dict[str, Any]:
-    """The parameters of `build_policy(seed, …)`, and the names of those that train."""
+def built(learner: Any, seed: int, batch: Batch, **asked: Any) -> dict[str, Any]:
+    """Parameters of `build_policy(seed, …)`, those that train, and the runs of each layer in a step."""
     policy = learner.policy.build_policy(seed, **asked)
-    return {
-        "parameters": _values(policy),
-        "trained": [name for name, parameter in policy.named_parameters() if parameter.requires_grad],
-    }
+    found = {"parameters": _values(policy), "trained": [n for n, p in policy.named_parameters() if p.requires_grad]}
+    with _Runs(policy.train()) as runs:
+        policy(**batch).loss.backward()
+    return {**found, "runs": runs.seen}
 
 
 def stepped(
@@ -60,8 +60,8 @@ def stepped(
     The gradients are the sums over all batches. `runs` counts how often each transformer layer was run, `peak` is the
     largest number of bytes alive beyond the policy and the batches, and `batches` are the batches afterwards.
     """
-    policy = _policy(sizes, 0)
-    learner.policy.adapt(policy, 0, rank=rank, recompute=recompute)
+    policy = _policy(sizes, 0).eval()
+    learner.policy.adapt(policy, 0, rank=rank, **({} if recompute else {"recompute": False}))
     policy.load_state_dict(parameters)
     policy.train(training)
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
