@@ -44,5 +44,5 @@ def figures(out: Path) -> None:
     cosine_axes.set(ylim=(-1.1, 1.5))
     fleet_axes.set(ylim=(0, 1.15), xlim=(0, ROBOTS))
     for figure, axes, file in ((cosine, cosine_axes, "27_cosine.svg"), (fleet, fleet_axes, "27_fleet.svg")):
-        axes.legend(ncols=2, loc="upper right" if axes is cosine_axes else "lower left")
+        axes.legend(ncols=2, loc="upper right" if axes is cosine_axes else "center right")
         save(figure, out / file)
