@@ -63,7 +63,7 @@ def _by_movement(frames: Frames, action: NDArray[np.float32]) -> tuple[NDArray[A
 def _driving_cell(module: ModuleType, policy: Policy) -> Policy:
     """The policy, whose `predict` is now what cell executes, so that `episode_gif` runs the robot."""
     robot = module.Driver(_Asked(policy), "cell")
-    policy.predict = through_the_robot("cell", robot.act)  # type: ignore[method-assign]
+    policy.predict = through_the_robot("cell", robot.act)  # type: ignore[method-assign, assignment]
     return policy
 
 
