@@ -12,7 +12,7 @@ import yaml
 from torch import Tensor, nn
 
 from labs.vla.dataset import Batch
-from labs.vla.policy import PolicyOutput
+from labs.vla.policy import Policy, PolicyOutput
 from labs.vla.tabletop import Tabletop
 
 
@@ -67,6 +67,17 @@ def success(learner: Any, seed: int) -> dict[str, Any]:
         results = learner.evaluate.episodes(policy, config)
         rates[str(many)] = dict(learner.evaluate.success_rates(results, config))
     return rates
+
+
+def subject(learner: Any) -> dict[str, Any]:
+    """debugkit.check()'s arguments: a new policy, and a batch of the run."""
+    config = settings(learner)
+    policy = Policy.from_base(seed=config["seed"])
+    return {
+        "model": policy,
+        "batch": next(iter(learner.data.batches(config))),
+        "optimizer": torch.optim.AdamW(policy.parameters(), lr=config["train"]["learning_rate"]),
+    }
 
 
 def symptom(learner: Any) -> None:
