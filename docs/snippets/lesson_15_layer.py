@@ -19,3 +19,4 @@ for reentrant in (True, False):
         for warning in told:
             print(f"    UserWarning: {warning.message}")
 # --8<-- [end:layer]
+assert out.requires_grad
