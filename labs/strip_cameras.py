@@ -17,7 +17,7 @@ from labs.reference_training import train_step
 from labs.vla.dataset import Batch, Frames, collate, demonstrations
 from labs.vla.language import COLOURS, detokenize
 from labs.vla.policy import Policy
-from labs.vla.rollout import rollout
+from labs.vla.rollout import Predict, rollout
 from labs.vla.tabletop import COLOUR_RGB, IMAGE_SIZE, Tabletop
 from labs.vla.training import learning_rate_at
 from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
@@ -96,6 +96,7 @@ def succeeded(policy: Policy, camera: str, episodes: int, first_seed: int, act: 
 
     `act` controls the robot; without it, the policy does, with the original's pixel values.
     """
+    predict = seen_through(camera, act) if act else as_the_original(policy, camera)
     counts: dict[int, bool] = {}
 
     def look(row: int, table: Tabletop) -> None:
@@ -103,16 +104,29 @@ def succeeded(policy: Policy, camera: str, episodes: int, first_seed: int, act: 
             seen = table.scene.observation()
             counts[row] = bool(_in_view(camera, seen["image"][None], [seen["instruction"]])[0])
 
-    def predict(batch: Batch) -> Tensor:
-        pixels = 255 * (batch["pixel_values"] * PIXEL_STD + PIXEL_MEAN)
-        image = pixels.round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
-        if act is None:
-            return policy.predict({**batch, "pixel_values": original_pixels(camera, image)})
-        rows = zip(seen_by(camera, image), batch["state"].numpy(), detokenize(batch["input_ids"]), strict=True)
-        return act([{"image": seen, "state": state, "instruction": said} for seen, state, said in rows])
-
     result = rollout(policy, episodes=episodes, first_seed=first_seed, predict=predict, on_frame=look)
     return torch.from_numpy(result.success[[counts[row] for row in range(episodes)]])
+
+
+def seen_through(camera: str, act: Act) -> Predict:
+    """A controller of observations from this camera as the `predict` of `labs.vla.rollout`."""
+
+    def predict(batch: Batch) -> Tensor:
+        rows = zip(seen_by(camera, _tables(batch)), batch["state"].numpy(), detokenize(batch["input_ids"]), strict=True)
+        return act([{"image": image, "state": state, "instruction": said} for image, state, said in rows])
+
+    return predict
+
+
+def as_the_original(policy: Policy, camera: str) -> Predict:
+    """The policy with the original's pixel values for this camera."""
+    return lambda batch: policy.predict({**batch, "pixel_values": original_pixels(camera, _tables(batch))})
+
+
+def _tables(batch: Batch) -> NDArray[np.uint8]:
+    """The images (B, 64, 64, 3) of the whole table that `labs.vla.rollout` has normalised."""
+    pixels = 255 * (batch["pixel_values"] * PIXEL_STD + PIXEL_MEAN)
+    return pixels.round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
 
 
 def _in_view(camera: str, image: NDArray[np.uint8], instruction: Sequence[str]) -> NDArray[np.bool_]:

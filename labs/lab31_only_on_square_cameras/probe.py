@@ -60,8 +60,9 @@ def episodes(learner: Any, seed: int, cameras: list[str], count: int) -> dict[st
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: the port, and a batch from two cameras with the expert's actions."""
+    """debugkit.check()'s arguments: the port, its tower frozen, and a batch from two cameras with actions."""
     policy = learner.policy.load_port(exported(original_base(0)))
+    policy.vision.requires_grad_(False)
     frames = demonstrations(64, seed=SEED)
     seen: list[Observation] = []
     for camera, rows in (("landscape", slice(0, 16)), ("portrait", slice(16, 32))):
@@ -71,8 +72,9 @@ def subject(learner: Any) -> dict[str, Any]:
         "action": torch.from_numpy(frames.action[:32]),
         "action_is_pad": torch.from_numpy(frames.action_is_pad[:32]),
     }
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    return {"model": policy, "batch": {**learner.policy.prepare_batch(seen), **actions}, "optimizer": optimizer}
+    batch = {**learner.policy.prepare_batch(seen), **actions}
+    optimizer = torch.optim.AdamW([p for p in policy.parameters() if p.requires_grad], lr=1e-3)
+    return {"model": policy, "batch": batch, "optimizer": optimizer}
 
 
 def symptom(learner: Any) -> None:
