@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_equal, listed, relative_error
-from labs.letterboxed_images import ROUNDING, bars, explain, letterboxed, random_image
+from labs.letterboxed_images import OTHER_TASKS, ROUNDING, TASKS, bars, explain, letterboxed, random_image
 from labs.strip_cameras import exported, original_base
 from labs.vla.dataset import Batch
 from labs.vla.language import tokenize
@@ -25,8 +25,6 @@ RANGE_ROUNDING = 1e-5
 CAMERAS = ["landscape", "portrait"]
 EPISODES = 60
 SUCCESS_BAR = 0.85
-TASKS = ["go to red", "reach the blue block", "go to green", "please reach the yellow block now"]
-OTHER_TASKS = ["go to blue", "reach the green block", "go to yellow", "please reach the red block now"]
 
 
 @check(
@@ -202,8 +200,9 @@ def reference_batch(seen: Mapping[str, Any]) -> Batch:
 def told(image: Tensor, size: int) -> str:
     """An image in a message."""
     height, width, _ = image.shape
-    tower = "" if size == SIZE else f" and a tower of {size} × {size}"
-    return f"an image of {height} × {width} pixels{tower}"
+    if size == SIZE:
+        return f"an image of {height} × {width} pixels"
+    return f"an image of {height} × {width} pixels and a tower of {size} × {size}"
 
 
 def expect_close(found: Tensor, wanted: Tensor, what: str) -> None:

@@ -94,7 +94,7 @@ def symptom(learner: Any) -> None:
         frame = observations_of(camera, demonstrations(32, seed=SEED))[0]
         height, width, _ = frame["image"].shape
         rates = "  ".join(f"{run.double().mean():7.0%}" for run in runs)
-        print(f"{camera:10}  {width:3} × {height:3}   {rates}", flush=True)
+        print(f"{camera:10}  {height:3} × {width:3}   {rates}", flush=True)
 
 
 def _observations(images: Sequence[Tensor | None], state: Tensor, instruction: Sequence[str]) -> list[Observation]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader
@@ -25,6 +26,7 @@ from labs.forked_processes import run_in_processes
 from labs.grading.answers import correct_answers, refusal
 from labs.grading.catalog import Lab, all_labs, find
 from labs.recordings import Recording, record
+from labs.strip_cameras import seen_by
 from labs.vla.dataset import Batch, batches, demonstrations, observation_batch
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
@@ -343,6 +345,13 @@ def kept_images(starter: ModuleType) -> float:
         return alive["images"]
 
 
+def patches_outside(starter: ModuleType) -> float:
+    """How many patches of a landscape frame have a value outside of the tower's range."""
+    image = seen_by("landscape", demonstrations(1, seed=31).image)[0]
+    patches = F.unfold(starter.prepare_image(image)[None], 16, stride=16)  # (1, 3 * 16 * 16, 16)
+    return int((patches.abs() > 1).any(dim=1).sum())
+
+
 def first_other_output(starter: ModuleType) -> str:
     """The first module whose output is not the one of the policy without FiLM, found by the end of its name."""
     batch, seen = one_batch(16, 16, 8), []
@@ -384,6 +393,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("21", "finite_after_backward"): finite_after_backward,
     ("22", "breaks_at"): breaks_at,
     ("26", "mean_time"): mean_time,
+    ("31", "patches_outside"): patches_outside,
     ("33", "moved"): moved_by_padding,
     ("35", "counted"): counted,
     ("43", "millimetres"): millimetres_of_another_plan,
