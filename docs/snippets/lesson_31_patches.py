@@ -17,3 +17,4 @@ with torch.no_grad():
 for row in range(4):
     moved = (shipped - fixed)[:, row].norm() / fixed[:, row].norm()
     print(f"patches {4 * row:2} to {4 * row + 3:2}: moved by {moved:4.0%} of their length")
+assert moved > 0.9

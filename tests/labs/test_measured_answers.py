@@ -26,7 +26,6 @@ from labs.forked_processes import run_in_processes
 from labs.grading.answers import correct_answers, refusal
 from labs.grading.catalog import Lab, all_labs, find
 from labs.recordings import Recording, record
-from labs.strip_cameras import seen_by
 from labs.vla.dataset import Batch, batches, demonstrations, observation_batch
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
@@ -346,8 +345,8 @@ def kept_images(starter: ModuleType) -> float:
 
 
 def patches_outside(starter: ModuleType) -> float:
-    """How many patches of a landscape frame have a value outside of the tower's range."""
-    image = seen_by("landscape", demonstrations(1, seed=31).image)[0]
+    """How many patches of a 4:3 image have a value outside of the tower's range."""
+    image = np.zeros((96, 128, 3), np.uint8)
     patches = F.unfold(starter.prepare_image(image)[None], 16, stride=16)  # (1, 3 * 16 * 16, 16)
     return int((patches.abs() > 1).any(dim=1).sum())
 
