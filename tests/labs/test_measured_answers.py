@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader
@@ -375,6 +376,13 @@ def first_with_a_graph(starter: ModuleType) -> str:
     return next(name for name, output in seen.items() if output.requires_grad)
 
 
+def patches_outside(starter: ModuleType) -> float:
+    """How many patches of a 4:3 image have a value outside of the tower's range."""
+    image = np.zeros((96, 128, 3), np.uint8)
+    patches = F.unfold(starter.prepare_image(image)[None], 16, stride=16)  # (1, 3 * 16 * 16, 16)
+    return int((patches.abs() > 1).any(dim=1).sum())
+
+
 def first_other_output(starter: ModuleType) -> str:
     """The first module whose output is not the one of the policy without FiLM, found by the end of its name."""
     batch, seen = one_batch(16, 16, 8), []
@@ -428,6 +436,7 @@ MEASURED: dict[tuple[str, str], Measure] = {
     ("21", "finite_after_backward"): finite_after_backward,
     ("22", "breaks_at"): breaks_at,
     ("26", "mean_time"): mean_time,
+    ("31", "patches_outside"): patches_outside,
     ("33", "moved"): moved_by_padding,
     ("27", "different_rows"): different_rows,
     ("35", "counted"): counted,
