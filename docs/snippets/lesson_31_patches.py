@@ -1,5 +1,6 @@
 """How far the padding moves each row of patches, in the lab as shipped."""
 
+# --8<-- [start:measure]
 import torch
 
 from labs.authoring.lab_module import load_module
@@ -17,4 +18,5 @@ with torch.no_grad():
 for row in range(4):
     moved = (shipped - fixed)[:, row].norm() / fixed[:, row].norm()
     print(f"patches {4 * row:2} to {4 * row + 3:2}: moved by {moved:4.0%} of their length")
+# --8<-- [end:measure]
 assert moved > 0.9
