@@ -26,20 +26,29 @@ class ObservedStep:
         self.setup = setup
         self.reached: Phase = "forward"
         self.error: Exception | None = None
+        self._refused: dict[type, Exception] = {}
+        """What probes raised when they were attached, by what they yield: they observe nothing."""
 
     def run(self, probes: Sequence[Probe[Any]]) -> None:
         """Run one step in the model's current mode. An exception of the model is stored, not raised."""
         with quiet_eager(self.setup.model), contextlib.ExitStack() as attached:
-            for probe in probes:
-                attached.enter_context(probe)
+            working = [probe for probe in probes if self._attach(probe, attached)]
             try:
-                self._step(probes)
+                self._step(working)
             except Exception as error:
                 self.error = error
-                for probe in probes:
+                for probe in working:
                     probe.step_failed(error, self.reached)
-            for probe in probes:
+            for probe in working:
                 probe.end_step(0)
+
+    def _attach(self, probe: Probe[Any], attached: contextlib.ExitStack) -> bool:
+        try:
+            attached.enter_context(probe)
+        except Exception as error:
+            self._refused[probe.yields] = error
+            return False
+        return True
 
     def _step(self, probes: Sequence[Probe[Any]]) -> None:
         loss = self.setup.loss()
@@ -72,7 +81,12 @@ class ObservedStep:
         return f"The training step raised {one_line(self.error)}{where}."
 
     def observation_of(self, probe: Probe[Any]) -> object:
-        """The probe's observation. Raises NotExamined if the step failed too early for it to be valid."""
+        """The probe's observation. Raises NotExamined if the step failed too early for it to be valid.
+
+        Raises what the probe raised when it was attached.
+        """
+        if probe.yields in self._refused:
+            raise self._refused[probe.yields]
         came_far_enough = PHASES.index(self.reached) > PHASES.index(probe.complete_after)
         if self.failure is not None and not (probe.partial or came_far_enough):
             raise NotExamined(self.failure)

@@ -18,6 +18,7 @@ from debugkit import preflight
 from debugkit.observation import Measurement, measurement_of
 from debugkit.report import Report
 from debugkit.report.not_examined import Cause, groups
+from debugkit.rules.dk120_initial_scale.measure import InitialScaleProbe
 from debugkit.rules.dk305_batch_leak import BatchIndependence
 from debugkit.setup import SetupError
 
@@ -184,6 +185,28 @@ def test_every_measurement_runs_once_and_one_that_raises_is_a_sentence(monkeypat
     assert len(calls) == 1
     assert "raised RuntimeError: no luck" in why(report, "DK305")
     assert "DK002" in report.examined
+
+
+def test_a_probe_that_raises_when_it_is_attached_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(_: object) -> None:
+        raise ValueError("cannot attach")
+
+    monkeypatch.setattr(InitialScaleProbe, "__enter__", raises)
+    report = debugkit.check(**crossed())
+    assert "DK002" in report.by_code
+    assert "cannot attach" in why(report, "DK120")
+
+
+def test_a_check_in_the_middle_of_training_is_one() -> None:
+    """The optimizer has its averages then, which some rules do not examine."""
+    program = crossed()
+    optimizer = torch.optim.Adam(program["model"].parameters())
+    squared(program["model"], program["batch"]).backward()
+    optimizer.step()
+    report = debugkit.check(**(program | {"optimizer": optimizer}))
+    assert report.failure is None
+    assert "DK002" in report.by_code
+    assert why(report, "DK120").startswith("The optimizer has a state")
 
 
 def test_judge_that_raises_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
