@@ -21,4 +21,6 @@ print("frequency: float32, bfloat16, and by how many radians the phase of positi
 for wide, narrow in zip(exact.tolist(), rounded.tolist(), strict=True):
     print(f"  {wide:.6f}  {narrow:.6f}  {2000 * (narrow - wide):+.3f}")
 # --8<-- [end:factors]
+assert int(position.bfloat16()) == 2000
+assert (position * rounded).dtype == torch.bfloat16
 sys.path.pop(0)

@@ -128,7 +128,7 @@ def _keep(losses: list[float]) -> Callable[[int, float], None]:
 
 
 class _Planned:
-    """In the place of a policy: answers with one plan, and keeps what it receives."""
+    """Replaces a policy: answers with one plan, and keeps what it receives."""
 
     def __init__(self, plan: Tensor) -> None:
         self.plan = plan
