@@ -40,6 +40,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell replaces it
+    monkeypatch.setattr(sys, "ps1", "", raising=False)  # the shell sets it, and Lightning reads it when it is imported
     made = InteractiveShell.instance()
 
     def system(command: str) -> None:

@@ -35,6 +35,7 @@ def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
     """Run one cell and raise what it raises."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell replaces it
+    monkeypatch.setattr(sys, "ps1", "", raising=False)  # the shell sets it, and Lightning reads it when it is imported
     shell = InteractiveShell.instance()
 
     def run_cell(source: str) -> Any:
