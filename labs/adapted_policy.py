@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,29 +99,31 @@ def reference_policy(case: Case, parameters: Mapping[str, Tensor] | None = None)
 
 
 class Peak(StorageCounter):
-    """Counts the bytes of live storages beyond those of the policy and its batches; `most` is the peak."""
+    """Counts the bytes of live storages beyond those of the policy and its batches."""
 
     def __init__(self, policy: nn.Module, batches: Sequence[Mapping[str, Tensor]]) -> None:
         super().__init__()
         held = [value for batch in batches for value in batch.values()]
         self.hold([*policy.parameters(), *policy.buffers(), *held], "parameters")
-        self.before, self.most = self.live, 0
+        self.before = self.live
 
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        output = super().__torch_dispatch__(func, types, args, kwargs)
-        self.most = max(self.most, self.live - self.before)
-        return output
+    @property
+    def most(self) -> int:
+        """The peak, in bytes."""
+        return 0 if self.peak is None else max(0, self.peak.bytes - self.before)
 
 
 def reference_step(case: Case, parameters: Mapping[str, Tensor], batches: list[dict[str, Tensor]]) -> dict[str, Any]:
-    """Forward and backward for each batch with every activation kept: losses, gradients and the memory's peak."""
-    policy, losses = reference_policy(case, parameters), []
+    """`step` of the healthy policy, which keeps every activation."""
+    return step(reference_policy(case, parameters), batches)
+
+
+def step(policy: nn.Module, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
+    """Forward and backward for each batch: the losses, the sums of the gradients and the memory's peak."""
+    losses = []
     with Peak(policy, batches) as memory:
         for batch in batches:
             loss = policy(**batch).loss
-            assert loss is not None
             loss.backward()
             losses.append(loss.detach())
             del loss

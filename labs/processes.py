@@ -114,7 +114,7 @@ def _be_a_rank(
         reported += 1
 
     try:
-        _join(rank, count, meeting)
+        join(rank, count, meeting)
         work(rank, report)
         end: tuple[str, list[Line]] = ("finished", [])
     except Exception as error:
@@ -151,7 +151,8 @@ def _save(value: Any, path: Path) -> None:
     path.with_suffix(".part").rename(path)
 
 
-def _join(rank: int, count: int, meeting: Path) -> None:
+def join(rank: int, count: int, meeting: Path, patience_s: float = 2 * LONGEST_S) -> None:
+    """Join the group of `count` processes that meet in this file. A collective raises after so many seconds."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    patience = timedelta(seconds=2 * LONGEST_S)
+    patience = timedelta(seconds=patience_s)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)

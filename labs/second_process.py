@@ -8,11 +8,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
+
+from labs.processes import join
 
 PATIENCE_S = 20
 """A collective raises after it has waited for the other process so long."""
@@ -31,16 +31,10 @@ def with_a_second_process(work: Callable[[], None]) -> None:
     if os.fork() == 0:
         try:
             torch.set_num_threads(1)
-            _join(1, meeting)
+            join(1, 2, meeting, PATIENCE_S)
             work()
             while os.getppid() == parent:
                 time.sleep(0.1)
         finally:
             os._exit(0)
-    _join(0, meeting)
-
-
-def _join(rank: int, meeting: Path) -> None:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    patience = timedelta(seconds=PATIENCE_S)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2, timeout=patience)
+    join(0, 2, meeting, PATIENCE_S)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from labs.reference_training import train_step
+from labs.rendered_images import rendered_images
 from labs.vla.dataset import Batch, Frames, collate, demonstrations
 from labs.vla.language import COLOURS, detokenize
 from labs.vla.policy import Policy
@@ -125,8 +126,7 @@ def as_the_original(policy: Policy, camera: str) -> Predict:
 
 def _tables(batch: Batch) -> NDArray[np.uint8]:
     """The images (B, 64, 64, 3) of the whole table that `labs.vla.rollout` has normalised."""
-    pixels = 255 * (batch["pixel_values"] * PIXEL_STD + PIXEL_MEAN)
-    return pixels.round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return rendered_images(batch["pixel_values"]).numpy()
 
 
 def _in_view(camera: str, image: NDArray[np.uint8], instruction: Sequence[str]) -> NDArray[np.bool_]:

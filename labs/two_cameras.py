@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labs.rendered_images import rendered_images
 from labs.vla.dataset import Batch
 from labs.vla.language import detokenize
 from labs.vla.rollout import Predict
 from labs.vla.tabletop import IMAGE_SIZE
-from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 Images = dict[str, NDArray[np.uint8]]
 """For each camera, N images (N, H, W, 3)."""
@@ -40,8 +40,7 @@ def through_two_cameras(act: Act) -> Predict:
     """A controller of what the drivers deliver as the `predict` of `labs.vla.rollout`."""
 
     def predict(batch: Batch) -> Tensor:
-        pixels = 255 * (batch["pixel_values"] * PIXEL_STD + PIXEL_MEAN)
-        image = pixels.round().byte().permute(0, 2, 3, 1).numpy()
+        image = rendered_images(batch["pixel_values"]).numpy()
         return act(as_delivered(image), batch["state"].numpy(), detokenize(batch["input_ids"]))
 
     return predict

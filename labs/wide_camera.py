@@ -10,15 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labs.rendered_images import rendered_images
 from labs.vla.dataset import Batch, Frames, demonstrations
 from labs.vla.language import detokenize
 from labs.vla.rollout import Predict
 from labs.vla.tabletop import IMAGE_SIZE, TABLE_RGB
-from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 CAMERA_SIZE = 80
 
@@ -55,8 +54,7 @@ def through_the_wide_camera(act: Act) -> Predict:
     """A controller of raw observations as the `predict` of `labs.vla.rollout`."""
 
     def predict(batch: Batch) -> Tensor:
-        pixels = 255 * (batch["pixel_values"] * PIXEL_STD + PIXEL_MEAN)
-        image = seen_wide(pixels.round().to(torch.uint8).permute(0, 2, 3, 1).numpy())
+        image = seen_wide(rendered_images(batch["pixel_values"]).numpy())
         rows = zip(image, batch["state"].numpy(), detokenize(batch["input_ids"]), strict=True)
         return act([{"image": seen, "state": state, "instruction": said} for seen, state, said in rows])
 

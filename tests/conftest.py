@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -48,6 +49,21 @@ def each_process_group_ends_with_its_test() -> Iterator[None]:
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+
+
+@pytest.fixture
+def ipython(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """IPython's own shell, in this process. What it changes of the process is restored."""
+    pytest.importorskip("IPython", reason="IPython is not installed: pip install ipython")
+    from IPython.core.interactiveshell import InteractiveShell
+
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell replaces it
+    monkeypatch.setattr(sys, "ps1", "", raising=False)  # the shell sets it, and Lightning reads it when it is imported
+    shell = InteractiveShell.instance()
+    yield shell
+    shell.reset(new_session=False)
+    InteractiveShell.clear_instance()
 
 
 @pytest.fixture(autouse=True, scope="session")

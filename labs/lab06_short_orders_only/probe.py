@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from labs.rendered_images import rendered_images
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.language import detokenize
 from labs.vla.policy import OBSERVATION_KEYS
 from labs.vla.rollout import rollout
 from labs.vla.tabletop import IMAGE_SIZE, TABLE_RGB
 from labs.vla.training import fit
-from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 TRAINING_STEPS, BATCH_SIZE = 150, 32
 FRAMES = 8
@@ -45,7 +45,7 @@ def step(learner: Any, observed: dict[str, Any], targets: Batch, seed: int) -> d
 
 def two_cameras(learner: Any, batch: Batch, tails: tuple[str, ...] = ("",)) -> Batch:
     """A batch of the tabletop as a robot with a wrist camera observes it, where people add `tails`, in turn."""
-    above = ((batch["pixel_values"] * PIXEL_STD + PIXEL_MEAN) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    above = rendered_images(batch["pixel_values"])
     said = [text + tails[row % len(tails)] for row, text in enumerate(detokenize(batch["input_ids"]))]
     images = torch.stack([above, wrist_view(above, batch["state"])], dim=1)
     rest = {name: value for name, value in batch.items() if name not in OBSERVATION_KEYS}

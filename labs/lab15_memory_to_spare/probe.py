@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labs.adapted_policy import Peak
+from labs.adapted_policy import Peak, step
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.policy import Policy, PolicyConfig
 from labs.vla.randomness import private_randomness
@@ -65,18 +65,11 @@ def stepped(
     policy.load_state_dict(parameters)
     policy.train(training)
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
-    with _Runs(policy) as runs, Peak(policy, given) as memory:
-        losses = []
-        for batch in given:
-            loss = policy(**batch).loss
-            loss.backward()
-            losses.append(loss.detach())
-            del loss
+    with _Runs(policy) as runs:
+        seen = step(policy, given)
     return {
-        "losses": torch.stack(losses),
-        "gradients": {name: p.grad for name, p in policy.named_parameters() if p.grad is not None},
+        **seen,
         "runs": runs.seen,
-        "peak": memory.most,
         "batches": [{name: value.detach() for name, value in batch.items()} for batch in given],
         "marked": sorted({name for batch in given for name, value in batch.items() if value.requires_grad}),
         "changed": [name for name, value in policy.named_parameters() if not torch.equal(value, before[name])],

@@ -44,6 +44,7 @@ SHARED = (
     "invariants",
     "patch_orders",
     "policy_comparison",
+    "project_settings",
     "reference_training",
     "stock_policy",
     "validation_means",

@@ -31,27 +31,18 @@ def is_run(cell: dict[str, Any]) -> bool:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def shell(ipython: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """IPython's shell in an empty folder; `!lab` is the `lab` of this checkout."""
-    pytest.importorskip("IPython", reason="IPython is not installed: pip install ipython")
-    from IPython.core.interactiveshell import InteractiveShell
-
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell replaces it
-    monkeypatch.setattr(sys, "ps1", "", raising=False)  # the shell sets it, and Lightning reads it when it is imported
-    made = InteractiveShell.instance()
 
     def system(command: str) -> None:
         program, *arguments = shlex.split(command)
         assert program == "lab"
         run([sys.executable, "-m", "labs.cli", *arguments], check=True)
 
-    made.system = system
-    yield made
-    made.reset(new_session=False)
-    InteractiveShell.clear_instance()
+    ipython.system = system
+    yield ipython
     sys.modules.pop("policy", None)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_equal, expect_success_rate, random_batch, random_padding
+from labs.project_settings import expect_settings
 from labs.reference_training import train_step
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.normalization import ActionStatistics
@@ -208,11 +209,7 @@ def test_arm_gets_the_predicted_movements(submission: Submission, rng: Rng) -> N
     instrument="python -c 'import train; print(train.read_config())'",
 )
 def test_settings_are_as_they_were(submission: Submission) -> None:
-    found = flat(submission.observe("settings"))
-    wanted = flat(SETTINGS)
-    expect(sorted(found), "the names of the settings").equals(sorted(wanted))
-    for name, value in wanted.items():
-        expect(found[name], f"the setting {name}").equals(value)
+    expect_settings(submission, SETTINGS)
 
 
 @check(
@@ -363,14 +360,3 @@ def expect_numbers(found: Any, wanted: Tensor, what: str) -> None:
     """A tensor must be equal to `wanted` up to rounding."""
     expect(found, what).has_shape(*wanted.shape)
     expect(found, what).close_to(wanted, rtol=1e-3, atol=1e-4)
-
-
-def flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """A configuration's values by dotted name."""
-    if not isinstance(config, dict):
-        return {prefix: config}
-    return {
-        name: value
-        for key, part in config.items()
-        for name, value in flat(part, f"{prefix}.{key}" if prefix else str(key)).items()
-    }

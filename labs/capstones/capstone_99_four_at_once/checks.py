@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect
+from labs.project_settings import expect_settings
 from labs.vla.dataset import Batch, demonstrations
 from labs.vla.language import COLOURS, INSTRUCTION_TEMPLATES, tokenize
 from labs.vla.tabletop import Tabletop
@@ -158,11 +159,7 @@ def test_training_has_each_picture_alone(submission: Submission, rng: Rng) -> No
     instrument="python -c 'import train; print(train.read_config())'",
 )
 def test_settings_are_as_they_were(submission: Submission) -> None:
-    found = flat(submission.observe("settings"))
-    wanted = flat(SETTINGS)
-    expect(sorted(found), "the names of the settings").equals(sorted(wanted))
-    for name, value in wanted.items():
-        expect(found[name], f"the setting {name}").equals(value)
+    expect_settings(submission, SETTINGS)
 
 
 @check(
@@ -317,15 +314,4 @@ def recorded(config: Mapping[str, Any]) -> Batch:
         "input_ids": tokenize(frames.instruction, 8)[0],
         "action": torch.from_numpy(frames.action),
         "action_is_pad": torch.from_numpy(frames.action_is_pad),
-    }
-
-
-def flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """A configuration's values by dotted name."""
-    if not isinstance(config, dict):
-        return {prefix: config}
-    return {
-        name: value
-        for key, part in config.items()
-        for name, value in flat(part, f"{prefix}.{key}" if prefix else str(key)).items()
     }

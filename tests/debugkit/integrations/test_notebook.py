@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,24 +30,18 @@ Cell = Callable[[str], Any]
 
 
 @pytest.fixture
-def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
+def cell(ipython: Any) -> Cell:
     """Run one cell and raise what it raises."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell replaces it
-    monkeypatch.setattr(sys, "ps1", "", raising=False)  # the shell sets it, and Lightning reads it when it is imported
-    shell = InteractiveShell.instance()
 
     def run_cell(source: str) -> Any:
         with capture_output(display=True) as shown:
-            result = shell.run_cell(source)
+            result = ipython.run_cell(source)
         result.raise_error()
         return shown
 
     run_cell("%load_ext debugkit")
     run_cell(SETUP)
-    yield run_cell
-    shell.reset(new_session=False)
-    InteractiveShell.clear_instance()
+    return run_cell
 
 
 def report_of(name: str = "report") -> Any:
