@@ -185,6 +185,10 @@ def test_policy_is_the_pretrained_base(submission: Submission, rng: Rng) -> None
         expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals(NOTHING)
         ranks = {found[name].shape[0] for name in adapter_names(found)[0]}
         expect(ranks, "the adapters' ranks").equals({asked.get("rank", RANK)})
+        again, of_another_seed = (
+            submission.observe("built", seed=one, batch=batch, **asked)["parameters"] for one in (seed, seed + 1)
+        )
+        expect_adapters_to_be_new(found, again, of_another_seed, f"`build_policy`, rank {asked.get('rank', RANK)}")
     acted = submission.observe("action", batch=batch, seed=seed)
     expect_equal(acted, base.eval().predict(batch), "the chunk of a new policy")
     seen = submission.observe("saved", batch=batch, seed=seed)

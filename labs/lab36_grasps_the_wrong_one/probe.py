@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from debugkit import Declare
+from labs.policy_comparison import with_louder_head
 from labs.two_cameras import as_delivered, through_two_cameras
 from labs.vla.dataset import Batch, Frames, collate, demonstrations
 from labs.vla.policy import Policy
@@ -51,18 +52,25 @@ def from_files(learner: Any, files: Mapping[str, Sequence[Tensor]]) -> dict[str,
     """What `load` gives for files that another program wrote, and the previews of all moments."""
     there = {name: [file.numpy().tobytes() for file in one] for name, one in files.items()}
     moments = len(next(iter(there.values())))
+    with torch.no_grad():
+        loaded = _tensors(learner.policy.load(there))
     return {
-        "loaded": _tensors(learner.policy.load(there)),
+        "loaded": loaded,
         "previews": [_tensor(learner.policy.preview(there, moment)) for moment in range(moments)],
     }
 
 
 def action(
-    learner: Any, delivered: Views, state: Tensor, instruction: Sequence[str], seed: int
+    learner: Any,
+    delivered: Views,
+    state: Tensor,
+    instruction: Sequence[str],
+    seed: int,
+    louder: float = 1.0,
 ) -> dict[str, Batch | Tensor]:
-    """The input of a fresh policy on the robot, and its action chunks (B, H, 3)."""
+    """The input of a fresh policy on the robot, and its action chunks (B, H, 3), its head's weights times `louder`."""
     given = {name: view.numpy() for name, view in delivered.items()}
-    policy = Policy.from_base(seed=seed).eval()
+    policy = with_louder_head(Policy.from_base(seed=seed), louder).eval()
     return {
         "robot": learner.policy.observe(given, state.numpy(), list(instruction)),
         "action": learner.policy.act(policy, given, state.numpy(), list(instruction)),

@@ -155,6 +155,9 @@ def test_mixture_is_complete(submission: Submission, rng: Rng) -> None:
         for name in ("image", "action_is_pad"):
             whole = torch.cat([own[name][:each] for own in raw.values()])
             expect(mixture[name], f"the `{name}` of the mixture of {said}").equals(whole)
+        for name in ("state", "action"):
+            shape = (each * len(raw), *next(iter(raw.values()))[name].shape[1:])
+            expect(mixture[name], f"the `{name}` of the mixture of {said}").has_shape(*shape)
         for robot, own in raw.items():
             for name in ("state", "action"):
                 after = mixture["recorded"][robot][name]
