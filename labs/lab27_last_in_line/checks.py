@@ -57,6 +57,8 @@ def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
     near, far = torch.arange(rng.integer(20, 60))[None], rng.integers(257, FARTHEST, 2, 200)
     far[0, :3] = torch.tensor([2000, FARTHEST - 1, 300])
     last = torch.tensor([[2000]])
+    growing = [torch.tensor([[place]]) for place in (0, 1, 2, rng.integer(4, 9), rng.integer(12, 16), 40)]
+    alone = submission.observe("phases", casts=[], dtype="float32", asked=growing, in_between=False, seed=rng.seed())
     measured = []
     for casts, in_between in (
         (["bfloat16"], False),
@@ -83,6 +85,11 @@ def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
                 expect(str(found[name].dtype), f"the dtype of {said}").equals(f"torch.{dtype}")
                 error = largest_error(found[name], asked, name)
                 expect(error, f"how far {said} are off, beyond rounding,").at_most(PHASE_TOLERANCE)
+    for asked, found in zip(growing, alone, strict=True):
+        for name in ("cos", "sin"):
+            said = f"the {name} of position {int(asked)}, asked alone,"
+            expect(found[name], said).has_shape(1, 1, 16)
+            expect(largest_error(found[name], asked, name), f"how far {said} is off").at_most(PHASE_TOLERANCE)
 
 
 @check(

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from debugkit import Declare
+from labs.policy_comparison import with_louder_head
 from labs.vla.dataset import Batch, Frames
 from labs.vla.policy import OBSERVATION_KEYS, Policy
 from labs.vla.rollout import Rollout, rollout
@@ -31,15 +32,18 @@ BATCH_SIZE = 64
 TRAINING_STEPS = 150
 
 
-def both_paths(learner: Any, raw: Mapping[str, Any], settings: Mapping[str, Any] | None, seed: int) -> dict[str, Any]:
+def both_paths(
+    learner: Any, raw: Mapping[str, Any], settings: Mapping[str, Any] | None, seed: int, louder: float = 1.0
+) -> dict[str, Any]:
     """The training batch, and what a robot's policy received and answered, after saving and loading a checkpoint.
 
-    Without `settings`, the processor is that of the learner's fine-tuning.
+    Without `settings`, the processor is that of the learner's fine-tuning. `louder` multiplies the head's weights.
     """
     frames = _frames(raw)
     processor = learner.policy.TRAINED_WITH if settings is None else learner.policy.Processor(**settings)
     with _folder() as folder:
-        learner.policy.save_checkpoint(folder, Policy.from_base(seed=seed), processor, {"seed": seed})
+        policy = with_louder_head(Policy.from_base(seed=seed), louder)
+        learner.policy.save_checkpoint(folder, policy, processor, {"seed": seed})
         seen = _asked(learner, folder, frames)
     return {**seen, "training": learner.policy.training_batch(frames, np.arange(len(frames)), processor)}
 
@@ -47,8 +51,8 @@ def both_paths(learner: Any, raw: Mapping[str, Any], settings: Mapping[str, Any]
 def from_file(learner: Any, raw: Mapping[str, Any], about: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """What a robot with a checkpoint in these words received and answered, and the error, if there was one."""
     with _folder() as folder:
-        save_file(Policy.from_base(seed=seed).state_dict(), folder / learner.policy.WEIGHTS)
-        (folder / learner.policy.ABOUT).write_text(json.dumps(about))
+        save_file(Policy.from_base(seed=seed).state_dict(), folder / "model.safetensors")
+        (folder / "about.json").write_text(json.dumps(about))
         try:
             seen = _asked(learner, folder, _frames(raw))
         except Exception as error:
