@@ -6,6 +6,7 @@ No other file of debugkit may use one; a test checks this. The tests also run wi
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -146,10 +147,25 @@ FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
 """The logger to which fake tensors report unsupported operations."""
 
 
-def register_python_device(name: str) -> None:
-    """Make `torch.device(name)` a device without memory, once per process. Raises RuntimeError if unsupported."""
+def operation_that_needs_values(error: BaseException) -> str | None:
+    """The operation on fake tensors that failed because its result depends on their values; None for another error."""
+    from torch._subclasses import fake_tensor
+
+    kinds = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException)
+    return str(error.func) if isinstance(error, kinds) else None
+
+
+def register_python_device(name: str, lost: list[BaseException]) -> None:
+    """Make `torch.device(name)` a device without memory, once per process. Raises RuntimeError if unsupported.
+
+    `lost` receives each exception that the autograd engine loses: the engine then raises SystemError instead.
+    """
     try:
-        from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+        from torch.utils.backend_registration import (
+            _DummyBackendModule,
+            _DummyDeviceGuard,
+            _setup_privateuseone_for_python_backend,
+        )
     except ImportError as error:
         raise RuntimeError(f"PyTorch {torch.__version__} cannot hold a device made in Python; 2.10 can") from error
 
@@ -160,7 +176,26 @@ def register_python_device(name: str) -> None:
         def get_amp_supported_dtype(self) -> list[torch.dtype]:
             return [torch.bfloat16, torch.float16]
 
-    _setup_privateuseone_for_python_backend(rename=name, backend_module=Backend())
+    class DeviceGuard(_DummyDeviceGuard):
+        """Survives an exception in a backward.
+
+        If a node or a hook raises in Python, the exception is still pending while the engine's stream guard ends, and
+        the guard asks for this type in a destructor. Python cannot be called with a pending exception: the call would
+        end the process.
+        """
+
+        def type_(self) -> Any:
+            try:
+                _raise_pending()
+            except BaseException as error:
+                lost.append(error)
+            return super().type_()  # type: ignore[no-untyped-call]
+
+    _setup_privateuseone_for_python_backend(rename=name, backend_module=Backend(), device_guard=DeviceGuard())
+
+
+_raise_pending = ctypes.pythonapi.PyErr_Occurred
+"""Raises the exception that is pending in this thread: a function of `pythonapi` does so when it returns."""
 
 
 # Tensors and graphs

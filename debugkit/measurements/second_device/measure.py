@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from debugkit._torch_private import buffers_of, fake_tensor_type, parameters_of
+from debugkit._torch_private import buffers_of, fake_tensor_type, operation_that_needs_values, parameters_of
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import one_line, raising_line
 from debugkit.held_values import held_modules
@@ -146,6 +146,9 @@ def _run(setup: TrainingSetup, batch: Any, strays: StrayTensorMode, device: str)
 def _why(error: Exception, strays: StrayTensorMode) -> str:
     line = raising_line(error.__traceback__)
     where = f" at {line.file}:{line.line}" if line else ""
+    operation = operation_that_needs_values(error)
+    if operation is not None:
+        return f"The {strays.phase} ended{where} in {operation}, which needs values; a simulated device has none."
     return f"The {strays.phase} ended{where} with {one_line(error)}."
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,9 @@ _READ_VALUES = frozenset(
     {"item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__", "__index__", "__complex__"}
     | {"equal", "allclose", "is_nonzero", "__contains__"}
 )
+# Their backward needs to know how many elements a mask selects.
+_ASSIGNMENTS = frozenset({"__setitem__", "index_put", "index_put_"})
+_INDEXED = _ASSIGNMENTS | {"__getitem__"}
 _VALUES_SHAPE_THE_OUTPUT = frozenset({"nonzero", "masked_select", "unique", "unique_consecutive", "bincount"})
 
 
@@ -46,8 +49,12 @@ class ValueRecorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        output = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
+        kwargs = kwargs or {}
+        masks = _masks_of(name, args, kwargs)
+        if masks:
+            self.read.append((name, [int(mask.count_nonzero()) for mask in masks]))
+        output = func(*args, **kwargs)
         if name in _READ_VALUES:
             self.read.append((name, output))
         elif _has_dynamic_shape(name, args):
@@ -61,7 +68,8 @@ class PretendedDevice:
     """Sets up the device and moves a model and a batch to it. Only once per process, and only in a child process."""
 
     def __init__(self, read: deque[tuple[str, Any]]) -> None:
-        _register_backend()
+        self._lost: list[BaseException] = []
+        _register_backend(self._lost)
         fake_tensor_type().tolist = Tensor.tolist  # type: ignore[method-assign] # its own reads element by element
         self.device = torch.device(NAME, 0)
         self.mode = fake_tensor_mode(allow_non_fake_inputs=True)
@@ -92,15 +100,35 @@ class PretendedDevice:
         name = getattr(func, "__name__", "")
         if name in _READ_VALUES:
             return self._next(name)
+        if name in _INDEXED and _is_indexed_from_elsewhere(args, kwargs):
+            raise RuntimeError(f"The indices of a CPU tensor are not on the same device, but on {NAME}:0.")
         if _has_dynamic_shape(name, args):
             shapes, several = self._next(name)
             source = next(t for _, t in tensors_in(args))
             outputs = [_shaped(source, shape, dtype) for shape, dtype in shapes]
             return tuple(outputs) if several else outputs[0]
+        if _masks_of(name, args, kwargs):
+            return self._assign(func, args, kwargs, self._next(name))
         named = named_device(name, args, kwargs)
         if named is not None and named.type == "cpu" and not _goes_where_another_is(args):
             args, kwargs = _replaced(args, kwargs, self.device)
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except SystemError:
+            if not self._lost:
+                raise
+            error = self._lost[0]
+            self._lost.clear()
+            raise error from None
+
+    def _assign(self, func: Callable[..., Any], args: Any, kwargs: Any, counts: Sequence[int]) -> Any:
+        """Run `x[mask] = value`, where the mask selects a recorded number of elements."""
+        try:
+            args, kwargs = _with_integer_indices(args, kwargs, counts)
+            return func(*args, **kwargs)
+        except RuntimeError:
+            self._read.appendleft((func.__name__, counts))  # it may run again with other tensors
+            raise
 
     def _next(self, name: str) -> Any:
         if not self._read or self._read[0][0] != name:
@@ -172,14 +200,48 @@ def _has_dynamic_shape(name: str, args: Any) -> bool:
     return name in _VALUES_SHAPE_THE_OUTPUT
 
 
+def _masks_of(name: str, args: Any, kwargs: Any) -> list[Tensor]:
+    """The masks through which an operation assigns: `x[mask] = value`."""
+    return [index for index in _indices_of(args, kwargs) if _is_mask(index)] if name in _ASSIGNMENTS else []
+
+
+def _indices_of(args: Any, kwargs: Any) -> Sequence[Any]:
+    indices = kwargs["indices"] if "indices" in kwargs else args[1]
+    return indices if isinstance(indices, tuple | list) else (indices,)
+
+
+def _is_indexed_from_elsewhere(args: Any, kwargs: Any) -> bool:
+    """Whether a CPU tensor is indexed by a tensor of the device, which a fake tensor allows and a GPU does not."""
+    indices = [t for _, t in tensors_in(tuple(_indices_of(args, kwargs)))]
+    return any(t.ndim and t.device.type == NAME for t in indices) and args[0].device.type == "cpu"
+
+
+def _is_mask(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0 and value.dtype in (torch.bool, torch.uint8)
+
+
+def _with_integer_indices(args: Any, kwargs: Any, counts: Iterable[int]) -> tuple[Any, Any]:
+    """The arguments of an assignment, with integer indices instead of each mask. `counts`: how many it selects."""
+    left = iter(counts)
+    indices: list[Any] = []
+    for index in _indices_of(args, kwargs):
+        if _is_mask(index):
+            indices += [torch.empty(next(left), dtype=torch.int64, device=index.device)] * index.ndim
+        else:
+            indices.append(index)
+    if "indices" in kwargs:
+        return args, {**kwargs, "indices": tuple(indices)}
+    return (args[0], tuple(indices), *args[2:]), kwargs
+
+
 def _shaped(source: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     made = torch.empty(shape, dtype=dtype, device=source.device)
     # Adding the sum keeps the result connected to the graph of `source`.
     return made + source.sum() * 0 if source.requires_grad and dtype.is_floating_point else made
 
 
-def _register_backend() -> None:
-    register_python_device(NAME)
+def _register_backend(lost: list[BaseException]) -> None:
+    register_python_device(NAME, lost)
     # Autocast would need its own kernels. It can be skipped, because the device check does not depend on the dtype.
     global _library
     _library = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]

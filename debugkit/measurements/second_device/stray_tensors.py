@@ -23,7 +23,7 @@ from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.structure import map_tensors, tensors_in
 
 # The error messages of CUDA, FakeTensor and the meta device for the same mistake.
-_MISMATCH = re.compile(r"same device|two devices|expected .*device|is on cpu", re.IGNORECASE)
+_MISMATCH = re.compile(r"same device|two devices|mismatching .*device|expected .*device|is on cpu", re.IGNORECASE)
 _TO_NUMPY = frozenset({"numpy", "__array__"})
 
 
@@ -70,7 +70,7 @@ class StrayTensorMode(TorchFunctionMode):
             if not (_MISMATCH.search(str(error)) and left_behind and any(map(self._is_on_device, tensors))):
                 raise
             for tensor in left_behind:
-                self._add_stray(name, tensor, str(error).split(" (")[0].splitlines()[0])
+                self._add_stray(name, tensor, str(error).split(" (when")[0].splitlines()[0])
             output = self._call(func, *self._moved((args, kwargs)))
         self._record_origins(tensors, output)
         return output

@@ -152,7 +152,20 @@ def with_devices_asked_for(m: Any, x: Tensor) -> Tensor:
     return m.to(x.device).head(m.a(x) + noise + torch.arange(4, device=m.a.weight.device))
 
 
-@pytest.mark.parametrize("run", [with_values, with_checkpointing, with_autocast, with_devices_asked_for])
+def with_packed_rows(m: Any, x: Tensor) -> Tensor:
+    """Assigned through masks, whose backward selects by the same mask."""
+    embeddings, kept = m.a(x)[None], (x[:, 0] > -1e9)[None]
+    rows = m.head(embeddings[kept])
+    result = torch.zeros_like(embeddings)
+    result[kept] = rows
+    result[:, kept[0]] += rows
+    result.index_put_(indices=(kept,), values=rows, accumulate=True)
+    return torch.index_put(result, (kept[:, torch.arange(3)],), rows) * embeddings
+
+
+@pytest.mark.parametrize(
+    "run", [with_values, with_checkpointing, with_autocast, with_devices_asked_for, with_packed_rows]
+)
 def test_code_that_asks_for_its_device_is_silent(run: Any) -> None:
     found = seen(run)
     assert found.ok, str(found)
@@ -171,6 +184,80 @@ def test_it_answers_after_parallel_work_of_the_caller(threads: int) -> None:
         assert [s.attribute for s in seen(lambda m, x: m.a(x) + m.table).strays] == ["table"]
     finally:
         torch.set_num_threads(before)
+
+
+class Packed(nn.Module):
+    """A transformers Llama that computes several sequences in one row, without their padding."""
+
+    def __init__(self, left_behind: bool) -> None:
+        from transformers import LlamaConfig, LlamaModel
+
+        super().__init__()
+        config = LlamaConfig(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=8
+        )
+        self.llama = LlamaModel(config)
+        self.left_behind = left_behind
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        embeddings = self.llama.embed_tokens(tokens)
+        kept = mask.bool()
+        row = embeddings[kept][None]
+        sequence = torch.arange(len(kept)) if self.left_behind else torch.arange(len(kept), device=kept.device)
+        sequence = sequence[:, None].expand_as(kept)[kept]
+        visible = (sequence[:, None] == sequence).tril()[None, None]
+        result = torch.zeros_like(embeddings)
+        result[kept] = self.llama(inputs_embeds=row, attention_mask=visible).last_hidden_state[0]
+        return result.pow(2).mean()
+
+
+@pytest.mark.parametrize(("left_behind", "strays"), [(False, []), (True, ["__getitem__"])])
+def test_tokens_of_a_llama_in_one_row(left_behind: bool, strays: list[str]) -> None:
+    batch = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+    found = debugkit.simulate_device(Packed(left_behind), batch, lambda model, batch: model(*batch))
+    assert found.not_examined is None, str(found)
+    assert [stray.operation for stray in found.strays] == strays
+    assert found.backward
+
+
+@pytest.mark.parametrize(
+    ("run", "source", "created"),
+    [
+        (lambda m, x, rows, kept: assigned(torch.zeros(3, 4), kept, rows), None, True),
+        (lambda m, x, rows, kept: assigned(torch.zeros_like(rows), kept, torch.ones(3, 4)), None, True),
+        (lambda m, x, rows, kept: rows * m.table[x.argsort()], "table", False),
+        (lambda m, x, rows, kept: rows * m.tables["deep"][0].expand(3, 4)[kept], "tables.deep.0", False),
+    ],
+)
+def test_a_stray_that_is_indexed_or_assigned_is_found(run: Any, source: str | None, created: bool) -> None:
+    found = seen(lambda m, x: run(m, x, m.a(x), x[:, 0] > -1e9))
+    assert found.not_examined is None, str(found)
+    assert [(stray.attribute, stray.created is not None) for stray in found.strays] == [(source, created)]
+
+
+def assigned(target: Tensor, mask: Any, value: Tensor) -> Tensor:
+    target[mask] = value
+    return target
+
+
+def test_a_backward_that_raises_in_the_engine_is_a_sentence() -> None:
+    """The device's guard asks Python for its type while the exception is on its way."""
+
+    def with_a_list(m: Any, x: Tensor) -> Tensor:
+        return assigned(torch.zeros_like(x), [True, False, True], m.a(x)[:2])
+
+    def with_a_hook(m: Any, x: Tensor) -> Tensor:
+        hidden = m.a(x)
+        hidden.register_hook(lambda gradient: gradient * torch.ones(4))
+        return hidden + m.table
+
+    found = seen(with_a_list)
+    assert found.forward
+    assert not found.backward
+    assert "aten.nonzero" in str(found.not_examined)
+    found = seen(with_a_hook)
+    assert "same device" in str(found.not_examined)
+    assert [stray.attribute for stray in found.strays] == ["table"]
 
 
 def test_a_vla_of_real_classes_runs_on_it(tiny_vla) -> None:
