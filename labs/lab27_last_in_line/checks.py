@@ -14,6 +14,7 @@ from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
     WORDS,
     expect_image_and_instruction_to_matter,
+    expect_step_on_a_second_device,
     expect_success_rate,
     listed,
     relative_error,
@@ -228,6 +229,16 @@ def test_training_is_unchanged(submission: Submission, rng: Rng) -> None:
     loss.backward()
     expect(seen["loss"], "the loss in float32").close_to(loss.detach(), rtol=1e-4)
     expect_gradients_of(healthy, seen["gradients"], "in float32")
+
+
+@check(
+    kind="invariant",
+    title="The step runs on a second device, forward and backward",
+    property="With the policy and the batch on another device, no tensor may be left on the CPU, and forward and backward must both complete.",
+    instrument="debugkit.simulate_device(policy, batch)",
+)
+def test_runs_on_a_second_device(submission: Submission, rng: Rng) -> None:
+    expect_step_on_a_second_device(submission, fleet(rng, rng.integer(2, 5)), rng.seed())
 
 
 @check(

@@ -10,8 +10,8 @@ Notable choices
 - Positions count the tokens of the row, through all observations. Rotary attention depends on the distance between two
   tokens, so an observation gets the same action in every place of the row.
 - A robot may have many cameras or long instructions: positions up to 4,096 are in use, in rows and in observations.
-- Cosines and sines come from a table. It grows when a row is longer than all before, is kept in the dtype in which the
-  language model computes, and is not part of a checkpoint.
+- Cosines and sines come from a table. It grows when a row is longer than all before, is kept in the dtype and on
+  the device in which the language model computes, and is not part of a checkpoint.
 - The fleet's server casts the policy with `.bfloat16()` or `.to(torch.bfloat16)`, which halves its memory: all weights
   are in bfloat16 then, and every layer computes in it. Float32 stays possible, before that and after it.
 - In either dtype, a cosine or sine is off by at most 1e-3, and by the rounding of the result to the dtype.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+import debugkit
 from labs.vla.dataset import Batch, collate, demonstrations
 from labs.vla.policy import OBSERVATION_KEYS, Policy
 from labs.vla.rollout import rollout
@@ -91,6 +93,13 @@ def trained_on(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
 def action(learner: Any, batch: Batch, seed: int) -> Tensor:
     """The chunk (B, H, A) of a fresh policy in bfloat16."""
     return learner.policy.build_policy(seed).bfloat16().eval().predict(batch)
+
+
+def second_device(learner: Any, batch: Batch, seed: int) -> dict[str, Any]:
+    """A step on a second device (pretended, in a child process) of a policy that has run on the CPU before."""
+    policy = learner.policy.build_policy(seed)
+    policy.predict(batch)
+    return asdict(debugkit.simulate_device(policy, batch))
 
 
 def fleet(learner: Any, seed: int, robots: int) -> dict[str, Tensor]:
