@@ -1,6 +1,11 @@
-"""All private PyTorch names that debugkit uses, each with a fallback for versions without it.
+"""All private PyTorch names that debugkit uses. No other file of debugkit may use one; a test checks this.
 
-No other file of debugkit may use one; a test checks this. The tests also run with the oldest version, `OLDEST`.
+Without a name, most functions here give a neutral answer, and what asked for it observes less. The rest have no
+fallback, because nothing could replace the name: `mode_stack`, `set_mode_stack`, `version_of`, `sequence_number`,
+`schema_of`, `parameters_of`, `buffers_of` and `TorchDispatchMode`. These names are present in torch 2.6 to 2.13. Tests
+check both groups, also with the oldest version, `OLDEST`.
+
+`debugkit.module_paths`, which imports no torch, lists the names that wrappers insert into the paths of modules.
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,6 +43,8 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (getattr(nn.modules.conv, "_ConvNd",
 BATCH_NORMS: tuple[type[nn.Module], ...] = (getattr(nn.modules.batchnorm, "_BatchNorm", nn.BatchNorm2d),)
 """Every batch normalisation of torch.nn."""
 
+REGISTERED = ("_parameters", "_buffers", "_modules")
+"""The attributes in which a module stores its parameters, buffers and submodules."""
 LOADER_ITERATOR: type[Any] = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", type(iter(())))
 """The class of all iterators of a DataLoader. Without it, the iterators are not observed."""
 
@@ -74,10 +82,15 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
+def dynamo_is_imported() -> bool:
+    """Whether the compiler is loaded, so that a part of the program may be compiled."""
+    return "torch._dynamo" in sys.modules
+
+
 def own_apply(module: nn.Module) -> Callable[[Callable[[Tensor], Tensor]], object] | None:
     """The module's `_apply`, which `.to()` and `.float()` call, if the user's class defines it."""
-    found = getattr(type(module), "_apply", None)
-    if found is None or found is nn.Module._apply or found.__module__.startswith("torch."):
+    found, inherited = getattr(type(module), "_apply", None), getattr(nn.Module, "_apply", None)
+    if found is None or inherited is None or found is inherited or found.__module__.startswith("torch."):
         return None
     return functools.partial(found, module)
 
@@ -126,21 +139,27 @@ def without_dispatch_modes() -> contextlib.AbstractContextManager[Any]:
 
 def without_torch_function() -> contextlib.AbstractContextManager[Any]:
     """A block whose operations bypass all function modes and tensor subclasses."""
-    return torch._C.DisableTorchFunction()
+    disable = getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)
+    return disable()
 
 
 def fake_tensor_mode(*, allow_non_fake_inputs: bool) -> FakeTensorMode:
-    """A FakeTensorMode: tensors with shape, dtype and device, without memory."""
-    from torch._subclasses import fake_tensor
-
-    return fake_tensor.FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs)
+    """A FakeTensorMode: tensors with shape, dtype and device, without memory. Raises RuntimeError if unsupported."""
+    mode: FakeTensorMode = _of_fake_tensors("FakeTensorMode")(allow_non_fake_inputs=allow_non_fake_inputs)
+    return mode
 
 
 def fake_tensor_type() -> type[Tensor]:
-    """The class of the tensors of a FakeTensorMode."""
-    from torch._subclasses.fake_tensor import FakeTensor
+    """The class of the tensors of a FakeTensorMode. Raises RuntimeError if unsupported."""
+    kind: type[Tensor] = _of_fake_tensors("FakeTensor")
+    return kind
 
-    return FakeTensor
+
+def _of_fake_tensors(name: str) -> Any:
+    try:
+        return getattr(importlib.import_module("torch._subclasses.fake_tensor"), name)
+    except (ImportError, AttributeError) as error:
+        raise RuntimeError(f"PyTorch {torch.__version__} has no fake tensors where debugkit expects them") from error
 
 
 FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
@@ -214,7 +233,16 @@ def unchanged_versions(tensors: Tensor | tuple[Tensor, ...]) -> contextlib.Abstr
 
 def base_of(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of, or itself."""
-    return tensor if tensor._base is None else tensor._base
+    base: Tensor | None = getattr(tensor, "_base", None)
+    return tensor if base is None else base
+
+
+def parts_of_sparse(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """The indices and the values that a sparse COO tensor stores. If torch does not show them, those of a sum."""
+    if hasattr(tensor, "_indices") and hasattr(tensor, "_values"):
+        return tensor._indices(), tensor._values()
+    summed = tensor.coalesce()
+    return summed.indices(), summed.values()
 
 
 def sequence_number(node: Node) -> int:
@@ -225,6 +253,16 @@ def sequence_number(node: Node) -> int:
 def function_of(node: Node) -> Any:
     """The `torch.autograd.Function` whose backward is this node. None for PyTorch's own nodes."""
     return getattr(node, "_forward_cls", None)
+
+
+def rounding_mode_of(node: Node) -> str | None:
+    """The `rounding_mode` of the division that made a node; None for any other division, and if it is not known."""
+    return getattr(node, "_saved_rounding_mode", None)
+
+
+def schema_of(operation: Any) -> Any:
+    """The schema of an operation that a TorchDispatchMode receives: its arguments, and whether it changes one."""
+    return operation._schema
 
 
 def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -256,14 +294,41 @@ def unsaved_buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
     return {name: module._buffers[name] for name in unsaved}
 
 
-REGISTERED = ("_parameters", "_buffers", "_modules")
-"""The attributes in which a module stores its parameters, buffers and submodules."""
+def is_initialised(module: nn.Module) -> bool:
+    """Whether `nn.Module.__init__` has run. Among all objects of the process some may be incomplete."""
+    return "_modules" in vars(module)
+
+
+def inside_compiled(module: nn.Module) -> nn.Module | None:
+    """The module inside the wrapper of `torch.compile`; None for any other module."""
+    inner = getattr(module, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def inside_fsdp(wrapper: nn.Module) -> nn.Module:
+    """The module inside FullyShardedDataParallel. Its public `module` also leaves out wrappers of checkpointing."""
+    inner = getattr(wrapper, "_fsdp_wrapped_module", None)
+    return inner if isinstance(inner, nn.Module) else wrapper.get_submodule("module")
 
 
 def forget_global_hook(hook_id: int) -> None:
     """Complete the removal of a global forward hook: PyTorch also records which hooks take keyword
     arguments, and compiled models have guards on this record."""
     getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {}).pop(hook_id, None)
+
+
+# Processes
+
+
+def default_store() -> Any | None:
+    """The key-value store of the default process group; None if torch does not show it."""
+    get = getattr(torch.distributed.distributed_c10d, "_get_default_store", None)
+    return None if get is None else get()
+
+
+def communication_hooks(wrapper: nn.Module) -> Sequence[Any]:
+    """What replaces the averaging of DistributedDataParallel; empty without it, and if it is not known."""
+    return tuple(getattr(wrapper, "_comm_hooks", ()))
 
 
 # Loops

@@ -64,7 +64,8 @@ class Probe(Observer, Generic[Observed]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for base in getattr(cls, "__orig_bases__", ()):
-            if get_origin(base) is Probe:
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Probe):
                 cls.yields = get_args(base)[0]
 
     def __init__(self, setup: TrainingSetup) -> None:

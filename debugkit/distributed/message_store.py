@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
+from debugkit._torch_private import default_store
 from debugkit.finding import NotExamined
 
 
@@ -21,7 +23,9 @@ class MessageStore:
         if not (dist.is_available() and dist.is_initialized()):
             raise NotExamined("There is no process group: call init_process_group() first.")
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        store = dist.distributed_c10d._get_default_store()
+        store = default_store()
+        if store is None:
+            raise NotExamined(f"PyTorch {torch.__version__} does not show the store of the process group.")
         run = store.add(
             f"debugkit/{topic}/runs/{self.rank}", 1
         )  # a second watch() must not read the messages of the first

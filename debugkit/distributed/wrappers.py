@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-_FSDP_INNER = "_fsdp_wrapped_module"
+from debugkit._torch_private import inside_fsdp, is_initialised
 
 
 def is_distributed() -> bool:
@@ -27,7 +27,7 @@ def wrapper_types() -> tuple[type[nn.Module], ...]:
 
 def wrapped_module(wrapper: nn.Module) -> nn.Module:
     """The module inside, which computes the same without communication."""
-    return wrapper.get_submodule("module" if isinstance(wrapper, DistributedDataParallel) else _FSDP_INNER)
+    return wrapper.module if isinstance(wrapper, DistributedDataParallel) else inside_fsdp(wrapper)
 
 
 def wrappers_of(model: nn.Module) -> list[nn.Module]:
@@ -38,7 +38,7 @@ def wrappers_of(model: nn.Module) -> list[nn.Module]:
         parts = set(map(id, model.modules()))
         # By type() and not isinstance(): reading `__class__` of a lazy proxy can make it load something.
         alive = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
-        found = [each for each in alive if "_modules" in vars(each) and id(wrapped_module(each)) in parts]
+        found = [each for each in alive if is_initialised(each) and id(wrapped_module(each)) in parts]
     inside = {id(part) for wrapper in found for part in wrapper.modules() if part is not wrapper}
     return [wrapper for wrapper in found if id(wrapper) not in inside]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import nn
 
+from debugkit._torch_private import REGISTERED
 from debugkit.held_values import held_values
 from debugkit.setup import TrainingSetup
 
 _DEPTH = 3
-_OWN = ("_parameters", "_buffers", "_modules")
 
 
 def outside_names(setup: TrainingSetup, parameters: Iterable[nn.Parameter]) -> dict[int, tuple[str, int]]:
@@ -31,7 +31,7 @@ def outside_names(setup: TrainingSetup, parameters: Iterable[nn.Parameter]) -> d
 def _held(setup: TrainingSetup) -> Iterator[tuple[str, Any]]:
     for module, path in setup.module_paths.items():
         for name, value in vars(module).items():
-            if name not in _OWN and isinstance(value, Mapping | list | tuple):
+            if name not in REGISTERED and isinstance(value, Mapping | list | tuple):
                 yield f"{path}.{name}".lstrip("."), value
     for name, value in held_values(setup.loss_fn):
         if isinstance(value, nn.Parameter | Mapping | list | tuple):

@@ -18,11 +18,11 @@ from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import version_of
 from debugkit.finding import SourceLine
-from debugkit.held_parameters import held_parameters
+from debugkit.held_parameters import smallest_trained
 from debugkit.loop.optimizer_events import GradientUse
 from debugkit.recorders.timeline import Range, Timeline, has_range
 
-_SAMPLED = 3  # parameters of each optimizer: a loop resets all of them or none
+_SAMPLED = 3  # parameters of each optimizer
 _REMEMBERED = 256
 _LARGEST_COPY = 100_000  # elements of a parameter that is copied, to see whether it changes
 
@@ -56,9 +56,7 @@ class GradientResets:
     def sample(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         """Choose a few small parameters of `optimizer` and hook them."""
         self._steps[number] = 0
-        parameters = {id(p): p for p in held_parameters(optimizer)}
-        leaves = [p for p in parameters.values() if p.requires_grad and p.is_leaf]
-        smallest = sorted(leaves, key=lambda p: p.numel())[:_SAMPLED]
+        smallest = smallest_trained(optimizer, _SAMPLED)
         small = [p for p in smallest if p.numel() <= _LARGEST_COPY]
         self._watched[number] = [weakref.ref(parameter) for parameter in small]
         self._starts[number] = [parameter.detach().clone() for parameter in small]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from debugkit._torch_private import norms
+from debugkit._torch_private import norms, parts_of_sparse
 from debugkit.held_parameters import held_parameters
 from debugkit.recorders.timeline import describe_kind, has_range
 
@@ -53,5 +53,5 @@ def _values(gradient: Tensor | None) -> Tensor | None:
         return None
     values = gradient.detach()
     if values.is_sparse:
-        values = values._values()
+        _, values = parts_of_sparse(values)
     return values if has_range(values) else None

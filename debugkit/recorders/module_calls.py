@@ -1,4 +1,4 @@
-"""The only place that puts hooks on modules: callbacks around each forward, which are all removed afterwards."""
+"""Hooks on modules: callbacks around each forward, which are all removed afterwards."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ After = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]
 class ModuleCalls:
     """Calls `before` and `after` around the forward of each of `modules`, which are pairs of path and module.
 
-    With `also_raised`, `after` is also called for a forward that raised, with `output=None`. Scripted modules are left
-    out, because PyTorch supports no hooks on them. `attach` and `remove` work without a `with` block.
+    With `also_raised`, `after` is also called for a forward that raised, with `output=None`. With `before_others`,
+    `before` runs before the hooks that a module has already. Scripted modules are left out, because PyTorch supports no
+    hooks on them. `attach` and `remove` work without a `with` block.
 
     >>> seen = []
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
@@ -38,10 +39,11 @@ class ModuleCalls:
         before: Before | None = None,
         after: After | None = None,
         also_raised: bool = False,
+        before_others: bool = False,
     ) -> None:
         self._modules = tuple(modules)
         self._before, self._after = before, after
-        self._also_raised = also_raised
+        self._also_raised, self._before_others = also_raised, before_others
         self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> Self:
@@ -61,10 +63,11 @@ class ModuleCalls:
         if isinstance(module, torch.jit.ScriptModule):
             return False
         if self._before is not None:
-            self._handles.append(module.register_forward_pre_hook(_before_hook(self._before, path), with_kwargs=True))
+            first = _before_hook(self._before, path)
+            self._handles.append(module.register_forward_pre_hook(first, with_kwargs=True, prepend=self._before_others))
         if self._after is not None:
-            hook = _after_hook(self._after, path)
-            self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=self._also_raised))
+            last = _after_hook(self._after, path)
+            self._handles.append(module.register_forward_hook(last, with_kwargs=True, always_call=self._also_raised))
         return True
 
     def remove(self) -> None:
@@ -72,6 +75,21 @@ class ModuleCalls:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+
+def follow_modules(model: nn.Module, running: list[str]) -> ModuleCalls:
+    """Inside the block, keep in `running` the stack of the paths of modules whose forward is running."""
+
+    def leave(*_: object) -> None:
+        if running:
+            running.pop()
+
+    return ModuleCalls(
+        model.named_modules(),
+        before=lambda path, *_: running.append(path),
+        after=leave,
+        also_raised=True,
+    )
 
 
 class Outputs:

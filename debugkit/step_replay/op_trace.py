@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from debugkit._torch_private import TorchDispatchMode
+from debugkit._torch_private import TorchDispatchMode, schema_of
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.recorders.timeline import has_range, kind_of
@@ -70,7 +70,7 @@ class OpTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self.first is not None:
             return func(*args, **kwargs)
-        mutable = func._schema.is_mutable
+        mutable = schema_of(func).is_mutable
         given = list(_ranged((args, kwargs)))
         before = [(_storage(t), kind_of(t)) for t in given] if mutable else None
         output = func(*args, **kwargs)

@@ -6,13 +6,13 @@ import contextlib
 import linecache
 import math
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from debugkit._torch_private import dynamo_is_imported, inside_compiled
 from debugkit.finding import SourceLine
 from debugkit.frames import is_users
 from debugkit.module_paths import plain_path
@@ -84,7 +84,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+        elif (inner := inside_compiled(model)) is not None:
             model = inner
         else:
             return model
@@ -241,7 +241,7 @@ def _guarded() -> Iterator[None]:
 @contextlib.contextmanager
 def _eager() -> Iterator[None]:
     """Run the Python code of compiled submodules, so that single operations can be inspected."""
-    if "torch._dynamo" in sys.modules:
+    if dynamo_is_imported():
         with torch.compiler.set_stance("force_eager"):
             yield
     else:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from debugkit._torch_private import base_of, without_torch_function
-from debugkit.finding import NotExamined
+from debugkit._torch_private import base_of, function_of, rounding_mode_of, without_torch_function
 from debugkit.measurements.autograd_graph import AutogradGraph
-from debugkit.probe import Probe
+from debugkit.measurements.autograd_graph.graph_probe import GraphProbe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
@@ -76,7 +75,7 @@ def walk(tensors: Iterable[Tensor | Node], *, stop_at_zero_gradient: bool = True
     return found
 
 
-class AutogradGraphProbe(Probe[AutogradGraph]):
+class AutogradGraphProbe(GraphProbe[AutogradGraph]):
     """Records which modules ran and the graphs of their outputs and, before backward, what the loss reaches.
 
     It holds nodes from a forward until its backward, and none after exit.
@@ -89,52 +88,35 @@ class AutogradGraphProbe(Probe[AutogradGraph]):
     """
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
+        super().__init__(setup, ModuleCalls(setup.model.named_modules(), after=self._record))
         self.model = setup.model
-        self._seen: AutogradGraph | None = None
         self.outputs: list[tuple[str, list[Node]]] = []  # module path and its output's nodes, in order of completion
         self._ran: set[str] = set()
-        self._calls = ModuleCalls(self.model.named_modules(), after=self._record)
-
-    def __enter__(self) -> Self:
-        self._calls.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._calls.remove()
-        self._forget()
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         self.examine(losses[:1])
-        self._forget()
+        self.forget()
 
     def end_step(self, _step: int) -> None:
-        self._forget()
+        self.forget()
 
-    @property
-    def observation(self) -> AutogradGraph:
-        """The graph of the last backward. Raises NotExamined if there was none."""
-        if self._seen is None:
-            raise NotExamined("backward was not called, so there was no graph to walk.")
-        return self._seen
+    def forget(self) -> None:
+        self.outputs.clear()
+        self._ran.clear()
 
     def examine(self, losses: Iterable[Tensor], consumed: Iterable[int] = ()) -> AutogradGraph:
         """Walk from `losses`. `consumed` holds id()s of parameters that are used although their module did not run."""
         met = walk(losses)
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         consumed = set(consumed)
-        self._seen = AutogradGraph(
+        self.seen = AutogradGraph(
             nodes=len(met.nodes),
             reached=tuple(name for name, p in trainable.items() if id(p) in met.leaves),
             unreached=tuple(name for name, p in trainable.items() if id(p) not in met.leaves),
             used=tuple(n for n, p in trainable.items() if id(p) in consumed or n.rpartition(".")[0] in self._ran),
             opaque=tuple(sorted(met.opaque)),
         )
-        return self._seen
-
-    def _forget(self) -> None:
-        self.outputs.clear()
-        self._ran.clear()
+        return self.seen
 
     def _record(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         self._ran.add(path)
@@ -145,11 +127,11 @@ class AutogradGraphProbe(Probe[AutogradGraph]):
 
 def is_custom(node: Node) -> bool:
     """Whether a torch.autograd.Function made this node. A walk cannot know what its backward does."""
-    return hasattr(node, "_forward_cls")
+    return function_of(node) is not None
 
 
 def _passes_only_zeros(node: Node) -> bool:
     name = node.name()
     if name.startswith("DivBackward"):
-        return getattr(node, "_saved_rounding_mode", None) is not None
+        return rounding_mode_of(node) is not None
     return name.startswith(_ZERO_GRADIENT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from debugkit._torch_private import function_of
+
 _LOGARITHMS = ("Log", "Xlogy", "Softplus")
 """Prefixes of the nodes' names: LogSoftmax, Logsumexp, LogSigmoid, Log1P, Logaddexp, …"""
 _LAYERS = (
@@ -30,7 +32,7 @@ def may_hold_a_logarithm(node: Any) -> bool:
     while waiting:
         current = waiting.pop()
         kind = current.name().rpartition("::")[2]
-        if kind.startswith(_LOGARITHMS) or hasattr(current, "_forward_cls") or len(seen) > _MOST:
+        if kind.startswith(_LOGARITHMS) or function_of(current) is not None or len(seen) > _MOST:
             return True
         if kind.startswith(_LAYERS):
             continue

@@ -15,9 +15,9 @@ from debugkit._torch_private import FAKE_TENSOR_LOGGER, buffers_of, fake_tensor_
 from debugkit.interventions.losses import losses_of
 from debugkit.measurements.memory_profile import MemoryProfile, ModuleBytes
 from debugkit.measurements.memory_profile.storage_counter import StorageCounter
-from debugkit.measurements.second_device.stray_tensors import follow_modules
 from debugkit.preserve_state import preserved
 from debugkit.randomness import same_randomness
+from debugkit.recorders.module_calls import follow_modules
 from debugkit.setup import LossFn, TrainingSetup
 from debugkit.step import quiet_eager
 from debugkit.structure import map_tensors, tensors_in

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from debugkit._torch_private import TorchDispatchMode
+from debugkit._torch_private import TorchDispatchMode, parts_of_sparse
 from debugkit.measurements.memory_profile import Kind, Peak, Phase
 from debugkit.structure import tensors_in
 
@@ -91,5 +91,5 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _parts(tensor: Tensor) -> list[Tensor]:
     """The dense tensors that a sparse one consists of."""
     if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
+        return list(parts_of_sparse(tensor))
     return []

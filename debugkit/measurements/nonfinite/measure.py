@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from debugkit._torch_private import parts_of_sparse
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import every_call
 from debugkit.recorders.output_ranges import ModuleHooks
@@ -96,4 +97,4 @@ def _trace_backward(setup: TrainingSetup) -> NonfiniteOrigin | None:
 
 
 def _dense(gradient: Tensor) -> Tensor:
-    return gradient._values() if gradient.is_sparse else gradient
+    return parts_of_sparse(gradient)[1] if gradient.is_sparse else gradient

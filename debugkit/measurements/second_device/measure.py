@@ -20,9 +20,10 @@ from debugkit.interventions.losses import losses_of
 from debugkit.measurements.second_device import SecondDevice, StrayTensor
 from debugkit.measurements.second_device.disposable_child import ChildFailed, in_child
 from debugkit.measurements.second_device.pretended_device import PretendedDevice, ValueRecorder
-from debugkit.measurements.second_device.stray_tensors import StrayTensorMode, follow_modules
+from debugkit.measurements.second_device.stray_tensors import StrayTensorMode
 from debugkit.preserve_state import preserved
 from debugkit.randomness import same_randomness
+from debugkit.recorders.module_calls import follow_modules
 from debugkit.setup import TrainingSetup
 from debugkit.step import quiet_eager
 from debugkit.structure import map_tensors
@@ -39,8 +40,10 @@ def move_to_second_device(setup: TrainingSetup) -> SecondDevice:
 
 
 def _on_the_pretended_device(setup: TrainingSetup) -> SecondDevice:
-    # Imported once in the parent and not in each child, because it takes a second.
-    fake_tensor_type()
+    try:
+        fake_tensor_type()  # imported once in the parent and not in each child, because it takes a second
+    except RuntimeError as why:
+        return SecondDevice("pretended", (), forward=False, backward=False, not_examined=f"{why}.")
     import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
     read = _values_read_on_the_cpu(setup)

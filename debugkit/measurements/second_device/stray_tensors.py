@@ -19,7 +19,6 @@ from debugkit.finding import SourceLine
 from debugkit.frames import is_own, is_users, user_line
 from debugkit.measurements.autograd_graph.measure import is_custom, walk
 from debugkit.measurements.second_device import StrayTensor
-from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.structure import map_tensors, tensors_in
 
 # The error messages of CUDA, FakeTensor and the meta device for the same mistake.
@@ -151,21 +150,6 @@ def own_line() -> SourceLine | None:
     """The current line of the program, None inside an installed package."""
     line = user_line()
     return line if line is not None and is_own(line.file) else None
-
-
-def follow_modules(model: nn.Module, running: list[str]) -> ModuleCalls:
-    """Inside the block, keep in `running` the stack of the paths of modules whose forward is running."""
-
-    def leave(*_: object) -> None:
-        if running:
-            running.pop()
-
-    return ModuleCalls(
-        model.named_modules(),
-        before=lambda path, *_: running.append(path),
-        after=leave,
-        also_raised=True,
-    )
 
 
 def _same_cause(a: StrayTensor, b: StrayTensor) -> bool:

@@ -18,6 +18,7 @@ from debugkit.held_parameters import held_parameters
 from debugkit.measurements.wrapper_use import Bypass, WrapperUse, WrapperUses
 from debugkit.module_paths import plain_path
 from debugkit.probe import Probe
+from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.recorders.patches import Patches
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
@@ -92,6 +93,14 @@ class _Wrapper:
             id(p): (prefix + plain_path(name), p) for name, p in named if p.requires_grad and name not in ignored
         }
         self._parts = {prefix + name: part for name, part in inner.named_children()} | {self._path: inner}
+        self._passes = ModuleCalls(
+            [("", wrapper)],
+            before=self._before_forward,
+            after=self._after_forward,
+            also_raised=True,
+            before_others=True,
+        )
+        self._direct_calls = ModuleCalls(self._parts.items(), after=self._after_part)
         self._handles: list[RemovableHandle] = []
         self._running = 0
         self._forwarded = False  # a forward through the wrapper ran, and its backward has not run yet
@@ -107,20 +116,20 @@ class _Wrapper:
         self.use: WrapperUse | None = None
 
     def attach(self) -> None:
-        hook = self._handles.append
-        hook(self._wrapper.register_forward_pre_hook(self._before_forward, prepend=True))
-        hook(self._wrapper.register_forward_hook(self._after_forward, always_call=True))
-        for path, part in self._parts.items():
-            hook(part.register_forward_hook(self._after_part(path)))
+        self._passes.__enter__()
+        self._direct_calls.__enter__()
         for key, (_, parameter) in self._parameters.items():
-            hook(parameter.register_post_accumulate_grad_hook(self._accumulated(key)))  # type: ignore[no-untyped-call]
+            hook = parameter.register_post_accumulate_grad_hook(self._accumulated(key))  # type: ignore[no-untyped-call]
+            self._handles.append(hook)
 
     def detach(self) -> None:
+        self._passes.remove()
+        self._direct_calls.remove()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
-    def _before_forward(self, wrapper: nn.Module, _args: Any) -> None:
+    def _before_forward(self, _path: str, wrapper: nn.Module, *_: Any) -> None:
         self._running += 1
         if torch.is_grad_enabled():
             self._forwards += 1
@@ -131,16 +140,13 @@ class _Wrapper:
     def _after_forward(self, *_: Any) -> None:
         self._running -= 1
 
-    def _after_part(self, path: str) -> Callable[..., None]:
-        def after(_module: nn.Module, _args: Any, output: Any) -> None:
-            if self._running or not torch.is_grad_enabled() or in_backward():
-                return
-            at = user_line()
-            made = next((t for _, t in tensors_in(output) if t.requires_grad and t.grad_fn is not None), None)
-            if made is not None:
-                made.register_hook(lambda _: self._record_direct_call(path, at))  # type: ignore[no-untyped-call]
-
-        return after
+    def _after_part(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+        if self._running or not torch.is_grad_enabled() or in_backward():
+            return
+        at = user_line()
+        made = next((t for _, t in tensors_in(output) if t.requires_grad and t.grad_fn is not None), None)
+        if made is not None:
+            made.register_hook(lambda _: self._record_direct_call(path, at))  # type: ignore[no-untyped-call]
 
     def _record_direct_call(self, path: str, at: SourceLine | None) -> None:
         """Backward went through a part that was called directly. The outermost such call is kept."""

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from debugkit._torch_private import buffers_of, parameters_of
+from debugkit._torch_private import REGISTERED, buffers_of, parameters_of
 from debugkit.interventions.own_moves import moved_by_apply
 from debugkit.module_paths import plain_path
 from debugkit.probe import Probe
@@ -16,7 +16,6 @@ from debugkit.rules.dk005_stray_tensor_attribute import StrayAttribute, StrayAtt
 from debugkit.setup import TrainingSetup
 
 _DEPTH = 3
-_OWN = ("_parameters", "_buffers", "_modules")
 _Found = tuple[str, str, Tensor]  # module path, attribute path inside it, tensor
 
 
@@ -69,7 +68,7 @@ def _attributes(model: nn.Module) -> Iterator[_Found]:
             for suffix in ("_orig", "_g", "_v")
         }
         for name, value in list(vars(module).items()):
-            if name not in _OWN and name not in recomputed:
+            if name not in REGISTERED and name not in recomputed:
                 for inner, tensor in _tensors(value, name, _DEPTH):
                     yield path, inner, tensor
 

@@ -6,17 +6,16 @@ On a GPU it cannot wait: an index out of range makes the device unusable for the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import in_functorch, leave
+from debugkit._torch_private import in_functorch
 from debugkit.frames import user_line
 from debugkit.interventions.batch_roles import is_index
-from debugkit.measurements.second_device.stray_tensors import follow_modules
-from debugkit.probe import Probe
+from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk006_index_out_of_range import IndexRange, IndexRanges
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
@@ -26,25 +25,13 @@ _CLASSIFICATIONS = ("cross_entropy", "nll_loss")
 _MOST_SAMPLES = 5
 
 
-class IndexRangesProbe(Probe[IndexRanges]):
+class IndexRangesProbe(FunctionProbe[IndexRanges]):
     """Observes each step. On a GPU it waits for the device at each lookup."""
 
-    partial = True
-
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
         self._recorder = _Recorder(setup)
-        self._following = follow_modules(setup.model, self._recorder.running)
+        super().__init__(setup, self._recorder, self._recorder.running)
         self._last = IndexRanges(())
-
-    def __enter__(self) -> Self:
-        self._following.__enter__()
-        self._recorder.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        leave(self._recorder)
-        self._following.remove()
 
     def end_step(self, _step: int, /) -> None:
         self._last = IndexRanges(tuple(self._recorder.lookups))

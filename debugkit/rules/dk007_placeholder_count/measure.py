@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import leave
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.interventions.batch_roles import token_ids
-from debugkit.measurements.second_device.stray_tensors import follow_modules
-from debugkit.probe import Probe
+from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk007_placeholder_count import Merge, Placeholders
 from debugkit.setup import TrainingSetup
 
@@ -22,25 +20,13 @@ _SCATTERS = ("masked_scatter", "masked_scatter_")
 _TOKEN_FIELDS = ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index")
 
 
-class PlaceholdersProbe(Probe[Placeholders]):
+class PlaceholdersProbe(FunctionProbe[Placeholders]):
     """Keeps the counts on the device until the step is over."""
 
-    partial = True
-
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
         self._recorder = _Recorder()
-        self._following = follow_modules(setup.model, self._recorder.running)
+        super().__init__(setup, self._recorder, self._recorder.running)
         self._last = Placeholders(())
-
-    def __enter__(self) -> Self:
-        self._following.__enter__()
-        self._recorder.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        leave(self._recorder)
-        self._following.remove()
 
     def end_step(self, _step: int, /) -> None:
         merges = tuple(

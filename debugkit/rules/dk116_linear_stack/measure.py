@@ -6,16 +6,16 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from debugkit._torch_private import in_backward, sequence_number, version_of
-from debugkit.finding import NotExamined, SourceLine
+from debugkit.finding import SourceLine
 from debugkit.frames import user_line
+from debugkit.measurements.autograd_graph.graph_probe import GraphProbe
 from debugkit.measurements.autograd_graph.measure import walk
-from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk116_linear_stack import LinearStack, LinearStacks
 from debugkit.setup import TrainingSetup
@@ -61,26 +61,16 @@ class _Output:
     kept: bool = False  # returned by a module that ended later, or handed on by another one
 
 
-class LinearStackProbe(Probe[LinearStacks]):
+class LinearStackProbe(GraphProbe[LinearStacks]):
     """Keeps weak references to outputs, and none after backward."""
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
+        super().__init__(setup, ModuleCalls(setup.named_modules, before=self._before, after=self._after))
         self._modules = dict(setup.named_modules)
-        self._hooks = ModuleCalls(setup.named_modules, before=self._before, after=self._after)
         self._outputs: list[_Output] = []
         self._alive: dict[int, _Output] = {}  # by id() of the tensor
-        self._calls: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()  # calls of each layer
         self._pooled: set[str] = set()
-        self._seen: LinearStacks | None = None
-
-    def __enter__(self) -> Self:
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hooks.remove()
-        self._forget()
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         readers = Counter(
@@ -92,19 +82,18 @@ class LinearStackProbe(Probe[LinearStacks]):
         following = dict(self._followers(readers))
         first = [path for path in following if path not in {reader for reader, _ in following.values()}]
         stacks = tuple(self._stack(path, following) for path in first)
-        self._seen = LinearStacks(len(self._calls), stacks)
-        self._forget()
+        self.seen = LinearStacks(len(self._counts), stacks)
+        self.forget()
 
-    @property
-    def observation(self) -> LinearStacks:
-        if self._seen is None:
-            raise NotExamined("backward was not called, so there was no graph to walk.")
-        return self._seen
+    def forget(self) -> None:
+        self._outputs.clear()
+        self._alive.clear()
+        self._counts.clear()
 
     def _before(self, path: str, module: nn.Module, args: Any, _kwargs: Any) -> None:
         if not _is_linear(module) or in_backward():
             return
-        self._calls[path] += 1
+        self._counts[path] += 1
         if not args or not isinstance(args[0], Tensor):
             return
         output = self._output_at(args[0])
@@ -140,7 +129,7 @@ class LinearStackProbe(Probe[LinearStacks]):
             by_path.setdefault(output.path, []).append(output)
         for path, outputs in by_path.items():
             reader = outputs[0].reader
-            if reader is None or reader == path or not self._calls[path] == len(outputs) == self._calls[reader]:
+            if reader is None or reader == path or not self._counts[path] == len(outputs) == self._counts[reader]:
                 continue
             if all(output.reader == reader and not output.kept and readers[output.node] == 1 for output in outputs):
                 yield path, (reader, outputs[0].at)
@@ -158,11 +147,6 @@ class LinearStackProbe(Probe[LinearStacks]):
             after_pooling=path in self._pooled,
             at=at,
         )
-
-    def _forget(self) -> None:
-        self._outputs.clear()
-        self._alive.clear()
-        self._calls.clear()
 
 
 def _is_linear(module: nn.Module) -> bool:

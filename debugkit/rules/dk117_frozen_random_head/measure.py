@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from debugkit._torch_private import CONVOLUTIONS, in_backward, parameters_of, sequence_number
-from debugkit.finding import NotExamined
 from debugkit.held_parameters import held_parameters
 from debugkit.kolmogorov_smirnov import scaled_distance
+from debugkit.measurements.autograd_graph.graph_probe import GraphProbe
 from debugkit.measurements.autograd_graph.measure import gradient_node
-from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk117_frozen_random_head import Head, Heads, Weights
 from debugkit.setup import TrainingSetup
@@ -24,38 +23,25 @@ from debugkit.structure import tensors_in
 _SAMPLE = 1 << 16
 
 
-class HeadsProbe(Probe[Heads]):
+class HeadsProbe(GraphProbe[Heads]):
     """Keeps the numbers of graph nodes and no node; weights are read once, before backward."""
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
         layers = [(path, module) for path, module in setup.named_modules if any(True for _ in _own(module))]
         self._layers = {path: module for path, module in layers if not any(True for _ in module.children())}
-        self._hooks = ModuleCalls(self._layers.items(), after=self._after)
+        super().__init__(setup, ModuleCalls(self._layers.items(), after=self._after))
         self._made: dict[int, str] = {}  # the sequence number of an output's node → the layer
-        self._seen: Heads | None = None
-
-    def __enter__(self) -> Self:
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hooks.remove()
-        self._made.clear()
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         nodes = [node for loss in losses if (node := gradient_node(loss)) is not None]
         heads = [self._head(path, node) for path, node in self._nearest(nodes) if _is_linear(self._layers[path])]
         trainable = sum(parameter.requires_grad for parameter in self.setup.model.parameters())
         unique = {head.own.module: head for head in heads}
-        self._seen = Heads(tuple(unique.values()), trainable)
-        self._made.clear()
+        self.seen = Heads(tuple(unique.values()), trainable)
+        self.forget()
 
-    @property
-    def observation(self) -> Heads:
-        if self._seen is None:
-            raise NotExamined("backward was not called, so there was no graph to walk.")
-        return self._seen
+    def forget(self) -> None:
+        self._made.clear()
 
     def _after(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         if in_backward():

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from debugkit._torch_private import TorchDispatchMode
+from debugkit._torch_private import TorchDispatchMode, schema_of
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.interventions.module_stack import ModuleStack
@@ -89,7 +89,7 @@ class _DrawRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an operation by name, including defaults."""
-    declared = func._schema.arguments
+    declared = schema_of(func).arguments
     named = {argument.name: argument.default_value for argument in declared if argument.has_default_value()}
     named.update({argument.name: value for argument, value in zip(declared, args, strict=False)})
     return {**named, **kwargs}

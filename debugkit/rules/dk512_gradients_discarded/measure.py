@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from debugkit._torch_private import in_backward, version_of
 from debugkit.finding import SourceLine
 from debugkit.frames import is_users, user_line
-from debugkit.held_parameters import held_parameters
+from debugkit.held_parameters import held_parameters, smallest_trained
 from debugkit.probe import Probe
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk512_gradients_discarded import DISCARDED, Period, Periods, Used
@@ -148,10 +148,7 @@ class PeriodsProbe(Probe[Periods]):
         if optimizer in self._known:
             return
         self._known.add(optimizer)
-        parameters = {id(p): p for p in held_parameters(optimizer)}
-        leaves = [p for p in parameters.values() if p.requires_grad and p.is_leaf]
-        fitting = [p for p in leaves if _FEWEST <= p.numel() <= _LARGEST]
-        for parameter in sorted(fitting, key=lambda p: p.numel())[:_SAMPLED]:
+        for parameter in smallest_trained(optimizer, _SAMPLED, fewest=_FEWEST, most=_LARGEST):
             known = self._watched.get(id(parameter))
             if known is None or known.parameter() is not parameter:
                 watched = self._watched[id(parameter)] = _Watched(weakref.ref(parameter))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from debugkit._torch_private import communication_hooks
 from debugkit.distributed.message_store import MessageStore
 from debugkit.distributed.wrappers import is_distributed, wrapped_module, wrappers_of
 from debugkit.finding import NotExamined
@@ -106,7 +107,7 @@ def _shared_parameters(setup: TrainingSetup, wrappers: Sequence[DistributedDataP
     paths = setup.module_paths
     found: dict[str, Tensor] = {}
     for wrapper in wrappers:
-        if "localsgd" in str(getattr(wrapper, "_comm_hooks", "")).lower().replace("_", ""):
+        if "localsgd" in str(communication_hooks(wrapper)).lower().replace("_", ""):
             continue  # ranks differ on purpose until the next averaging
         inner = wrapped_module(wrapper)
         prefix = f"{paths[inner]}." if paths.get(inner) else ""
