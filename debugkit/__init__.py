@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from debugkit.instruments.watch_shapes import ShapeError as ShapeError
     from debugkit.instruments.watch_shapes import ShapeHistory as ShapeHistory
     from debugkit.instruments.watch_shapes import watch_shapes as watch_shapes
+    from debugkit.loop.losses import Loss as Loss
     from debugkit.on_finding import OnFinding as OnFinding
     from debugkit.preflight import check as check
     from debugkit.report import DebugkitError as DebugkitError
@@ -97,6 +98,7 @@ _NAMES = {
     "instruments.trace_batches": "BatchTrace TracedEnough trace_batches",
     "instruments.trace_shapes": "ModuleCall ShapeFailure ShapeTrace TensorShape trace_shapes",
     "instruments.watch_shapes": "ShapeChange ShapeError ShapeHistory watch_shapes",
+    "loop.losses": "Loss",
     "on_finding": "OnFinding",
     "preflight": "check",
     "report": "DebugkitError Report ReportFormatError",

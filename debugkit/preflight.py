@@ -33,8 +33,6 @@ from debugkit.step import ObservedStep, quiet_eager
 
 _PATIENCE_S = 2.0
 
-Progress = Callable[[str], None]
-
 
 def check(
     model: nn.Module,
@@ -49,7 +47,7 @@ def check(
     declare: Declare | None = None,
     baseline: str | Path | None = None,
     budget: float | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Examine a model, its loss, its optimizer and its data before training. Everything stays bit-identical.
 
@@ -95,7 +93,11 @@ def check(
 
 
 def examine(
-    setup: TrainingSetup, rules: Sequence[Rule], *, budget: float | None = None, progress: Progress | None = None
+    setup: TrainingSetup,
+    rules: Sequence[Rule],
+    *,
+    budget: float | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Make each observation that the rules need once, and judge. The findings are not folded."""
     here = [rule for rule in rules if _belongs_here(rule)]
@@ -141,7 +143,7 @@ def _run_measurements(
     setup: TrainingSetup,
     measurements: Sequence[Measurement],
     spending: Spending,
-    progress: Progress | None,
+    progress: Callable[[str], None] | None,
     seen: Observations,
     missing: dict[type, Unexamined],
     failure: str | None,
@@ -173,7 +175,7 @@ def _run_measurements(
 
 
 def _announce(
-    setup: TrainingSetup, measurements: Sequence[Measurement], spending: Spending, progress: Progress
+    setup: TrainingSetup, measurements: Sequence[Measurement], spending: Spending, progress: Callable[[str], None]
 ) -> None:
     """Say how much will run, if one would notice."""
     costs = [one.cost for one in measurements if _absent(setup, one) is None]

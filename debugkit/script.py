@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import forget_global_hook, in_backward
 from debugkit.report import Report
-from debugkit.watched_run import Run, chosen_rules
+from debugkit.watched_run import Run, adopt, chosen_rules, monitor_of
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,18 @@ class FindModels:
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling():
             return
-        monitor = self._run.monitor
+        monitor = monitor_of(self._run)
         if monitor.running.modules or monitor.paused or in_backward():
             return
         if monitor.is_watched(module) or next(module.parameters(), None) is None:
             return
-        hooks = self._run.adopt(module)
+        hooks = adopt(self._run, module)
         hooks.started(hooks.prefix, module, args, {})  # its own hooks do not run for this call
         self._take_keywords(module)
 
     def _take_keywords(self, module: nn.Module) -> None:
         """Record the keyword arguments of the first call, which only a forward hook receives."""
-        calls = self._run.monitor.calls
+        calls = monitor_of(self._run).calls
 
         def after(called: nn.Module, _args: Any, kwargs: dict[str, Any], _output: Any) -> None:
             if called is module:

@@ -73,7 +73,7 @@ def watch(
         every: 10 examines values in every tenth step; by default each step. Values inside the model, dtypes and
             parameter groups are examined in the first 10 of these steps, weight updates in the first 32; later in one
             of 7. Losses, outputs and gradients are examined in each. By default, a model with fewer than 131,072
-            parameters is examined in its first 128 steps and then in one of 31, unless `on_finding` is `"raise"` or
+            parameters is examined in its first 128 steps and then in one of 61, unless `on_finding` is `"raise"` or
             there is a `snapshot_dir`: its steps take less time than their examination.
         select: codes or prefixes (`"DK5"`) of the rules to examine; all by default.
         ignore: codes or prefixes to leave out.
@@ -123,13 +123,6 @@ class Run:
         self._failure: str | None = None
         self._snapshots = SnapshotWriter(Path(snapshot_dir)) if snapshot_dir is not None else None
         self._counts = StepCounts()
-
-    @property
-    def monitor(self) -> Monitor:
-        """The monitor of the run. Raises RuntimeError outside the `with` block."""
-        if self._monitor is None:
-            raise RuntimeError("The run is not being watched: this is available only inside the `with` block.")
-        return self._monitor
 
     @property
     def report(self) -> Report:
@@ -182,24 +175,14 @@ class Run:
             raise
         return self
 
-    def adopt(self, model: nn.Module) -> ModuleHooks:
-        """Watch a model that was found while the loop runs. The probes observe only the first one."""
-        first = self._setup is None
-        hooks = self.monitor.add_model("" if first else f"{type(model).__name__}.", model)
-        if first:
-            found = TrainingSetup.of(model, optimizer=self.monitor.optimizers, declare=self._declare)
-            self._setup = replace(found, more_optimizers=True)
-            self._attach_probes(self._setup)
-        return hooks
-
     def _attach_probes(self, setup: TrainingSetup) -> None:
         needed = {kind for rule in self._here for kind in (*rule.needs, *rule.uses)} - _OURS
-        self._probes = self.monitor.probes = ProbeRunner(
+        self._probes = monitor_of(self).probes = ProbeRunner(
             {one.observation: one.load for one in probes_of(needed)}, setup
         )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        monitor = self.monitor
+        monitor = monitor_of(self)
         if isinstance(error, Exception) and not isinstance(error, DebugkitError):
             self._failure = _failure(error)
         try:
@@ -224,13 +207,13 @@ class Run:
 
     def _on_nonfinite(self, found: Nonfinite) -> None:
         if self._snapshots is not None:
-            self._snapshots.write(self.monitor, found)
+            self._snapshots.write(monitor_of(self), found)
         self._judge({Nonfinite: found})  # before the parameters change
 
     def _on_step_end(self, step: int, looked: bool) -> None:
-        seen = self.monitor.observations
+        seen = monitor_of(self).observations
         if self._probes is not None:
-            self._probes.end_step(step, seen, looked=looked, will_look=self.monitor.active)
+            self._probes.end_step(step, seen, looked=looked, will_look=monitor_of(self).active)
         if _is_time_to_judge(self._counts_now().attempted):
             if self._probes is not None:
                 self._probes.recall(seen)
@@ -242,7 +225,7 @@ class Run:
         return self._counts if self._monitor is None else self._monitor.events.counts
 
     def _judge_run(self, quietly: bool = False, ended: bool = False) -> None:
-        monitor = self.monitor
+        monitor = monitor_of(self)
         monitor.summarise()
         if self._counts_now().attempted:
             self._judge(monitor.observations, quietly, ended)
@@ -252,7 +235,7 @@ class Run:
     def _judge(self, seen: Mapping[type, object], quietly: bool = False, ended: bool = False) -> None:
         missing = self._probes.missing if self._probes is not None else {}
         ready = [rule for rule in self._here if all(kind in seen for kind in rule.needs)]
-        step = self.monitor.step
+        step = monitor_of(self).step
         findings, examined, unexamined = judge(
             ready, dict(seen), missing, self._declare, mode="watch", step=step, ended=ended
         )
@@ -275,6 +258,24 @@ class Run:
         if absent := [kind for kind in rule.needs if kind in missing]:
             return Unexamined(rule.code, missing[absent[0]].why)
         return Unexamined(rule.code, "The run had no complete step in which this could be observed.")
+
+
+def monitor_of(run: Run) -> Monitor:
+    """The monitor of a run. Raises RuntimeError outside the `with` block."""
+    if run._monitor is None:
+        raise RuntimeError("The run is not being watched: this is available only inside the `with` block.")
+    return run._monitor
+
+
+def adopt(run: Run, model: nn.Module) -> ModuleHooks:
+    """Watch a model that was found while the loop runs. The probes observe only the first one."""
+    first, monitor = run._setup is None, monitor_of(run)
+    hooks = monitor.add_model("" if first else f"{type(model).__name__}.", model)
+    if first:
+        found = TrainingSetup.of(model, optimizer=monitor.optimizers, declare=run._declare)
+        run._setup = replace(found, more_optimizers=True)
+        run._attach_probes(run._setup)
+    return hooks
 
 
 def _failure(error: Exception) -> str:

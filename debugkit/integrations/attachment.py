@@ -15,7 +15,7 @@ from debugkit.on_finding import OnFinding, tell
 from debugkit.report import Report
 from debugkit.step_replay.call_frames import render_frames
 from debugkit.step_replay.nonfinite import Nonfinite
-from debugkit.watched_run import Run, chosen_rules, watch
+from debugkit.watched_run import Run, chosen_rules, monitor_of, watch
 
 _log = logging.getLogger("debugkit")
 _NONFINITE = ("DK201", "DK202")
@@ -86,7 +86,7 @@ class Attachment:
     def _log_frames(self) -> None:
         """Log the last module calls in the format of `--debug underflow_overflow` in transformers."""
         assert self._run is not None
-        seen = self._run.monitor.observations.get(Nonfinite)
+        seen = monitor_of(self._run).observations.get(Nonfinite)
         for origin in (seen.forward, seen.gradient) if isinstance(seen, Nonfinite) else ():
             if origin is not None and origin.frames:
                 _log.error("The last %d module calls:\n%s", len(origin.frames), render_frames(origin.frames))

@@ -38,7 +38,7 @@ from debugkit.finding import NotExamined, Unexamined
 from debugkit.integrations.hydra_provenance import flatten, provenance
 from debugkit.integrations.hydra_reads import reads_of, track_reads, unnoticed
 from debugkit.integrations.hydra_yaml import leaf_values, repeated_keys
-from debugkit.measurements.config_composition import ConfigComposition
+from debugkit.measurements.config_composition import ConfigComposition, ConfigLeaf, Setting
 from debugkit.rules.dk902_config_key_never_read import ConfigReads
 from debugkit.rules.dk903_config_type import ConfigValue, ConfigValues
 from debugkit.rules.dk904_output_directories_split import OutputDirectories, OutputPlace
@@ -46,7 +46,7 @@ from debugkit.rules.dk904_output_directories_split import OutputDirectories, Out
 if TYPE_CHECKING:
     from debugkit.report import Report
 
-__all__ = ["check_config", "provenance", "track_reads"]
+__all__ = ["ConfigComposition", "ConfigLeaf", "Setting", "check_config", "provenance", "track_reads"]
 
 _OUTPUT_KEYS = frozenset(
     {

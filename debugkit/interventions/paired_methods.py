@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from debugkit.declare import Pair
 from debugkit.setup import TrainingSetup
 
 
@@ -27,7 +26,9 @@ class PairedMethods:
 
 
 def paired_methods(
-    setup: TrainingSetup, declared: Pair | None, names: Sequence[tuple[str, str]]
+    setup: TrainingSetup,
+    declared: tuple[Callable[..., Any], Callable[..., Any]] | None,
+    names: Sequence[tuple[str, str]],
 ) -> Iterator[PairedMethods]:
     """The declared pair alone, otherwise every pair with one of these names on a submodule or an object it holds."""
     if declared is not None:

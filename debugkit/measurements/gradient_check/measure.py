@@ -12,11 +12,13 @@ from torch import Tensor
 from debugkit.measurements.gradient_check import GradientCheck, GradientTest, WorstEntry
 from debugkit.randomness import same_randomness
 
-Function = Callable[..., Any] | type[torch.autograd.Function]
-
 
 def gradcheck(
-    function: Function, *inputs: Any, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3
+    function: Callable[..., Any] | type[torch.autograd.Function],
+    *inputs: Any,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
 ) -> GradientCheck:
     """Compare the backward of a function with finite differences in float64, and test what that comparison leaves out.
 
@@ -60,7 +62,7 @@ def gradcheck(
 class _Checked:
     """The function and its inputs, of which each call gets fresh copies."""
 
-    def __init__(self, function: Function, inputs: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., Any] | type[torch.autograd.Function], inputs: tuple[Any, ...]) -> None:
         is_class = isinstance(function, type) and issubclass(function, torch.autograd.Function)
         self.function: Callable[..., Any] = function.apply if is_class else function  # type: ignore[union-attr]
         self.inputs = inputs

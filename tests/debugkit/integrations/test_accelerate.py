@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 
 from debugkit.integrations.accelerate import watch
-from debugkit.watched_run import Run
+from debugkit.watched_run import Run, monitor_of
 
 Attached = Callable[[nn.Module], int]
 
@@ -75,4 +75,4 @@ def test_without_an_optimizer_those_that_were_prepared_are_watched() -> None:
     accelerator = accelerator_of()
     model, optimizer = accelerator.prepare(*policy())
     with watch(accelerator, model) as run:
-        assert run.monitor.optimizers == [optimizer.optimizer]
+        assert monitor_of(run).optimizers == [optimizer.optimizer]

@@ -18,14 +18,15 @@ from debugkit.loop.optimizer_events import GradientUse, OptimizerEvents
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.rule import Context, find_rule
+from debugkit.watched_run import monitor_of
 
 
 def record(loop: loops.Loop, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> debugkit.watch:
     """The observations at the end of a loop."""
     with debugkit.watch(model, optimizers, select="DK5") as run:
         loop(model, optimizers)
-        run.monitor.summarise()
-        return dict(run.monitor.observations)
+        monitor_of(run).summarise()
+        return dict(monitor_of(run).observations)
 
 
 def kinds(events: OptimizerEvents) -> list[str]:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import optimizer as optim_module
 
 import debugkit
+from debugkit.watched_run import monitor_of
 
 OPTIMIZERS: dict[str, Callable[[nn.Module], list[torch.optim.Optimizer]]] = {
     "adamw": lambda model: [torch.optim.AdamW(model.parameters(), lr=1e-2)],
@@ -147,7 +148,7 @@ def test_a_loop_that_catches_its_own_exception_is_watched_on(program: Any) -> No
             model(torch.randn(4, 3))
         losses = loops.plain(model, optimizers)
         assert [loss.value for loss in run.losses] == pytest.approx(losses)
-        assert not run.monitor.running.modules
+        assert not monitor_of(run).running.modules
 
 
 def test_a_mode_that_the_loop_is_inside_of_survives() -> None:
@@ -206,7 +207,7 @@ def test_a_failure_of_the_tool_itself_is_a_warning_and_not_the_loops(
     monkeypatch.setattr("debugkit.loop.step_reader.forward_origin", fail)
     with debugkit.watch(model, optimizers, select="DK2") as run:
         assert len(loops.plain(model, optimizers)) == 6
-        assert "planted" in run.monitor.failed
+        assert "planted" in monitor_of(run).failed
     assert [record.getMessage() for record in caplog.records].count(
         "Observing step 0 raised RuntimeError: planted. The loop continues."
     ) == 1

@@ -10,6 +10,7 @@ import torch
 import training_loops as loops
 
 import debugkit
+from debugkit.watched_run import monitor_of
 
 
 class Marker:
@@ -44,8 +45,8 @@ def test_validation_batches_are_let_go_at_once(program: Any) -> None:
     with debugkit.watch(model, optimizers, select="DK2") as run, torch.no_grad():
         for _ in range(3):
             model(torch.randn(4, 3))
-        assert run.monitor.recorder.calls == []
-        assert len(run.monitor.timeline) == 0
+        assert monitor_of(run).recorder.calls == []
+        assert len(monitor_of(run).timeline) == 0
 
 
 def test_gradient_forwards_without_a_step_do_not_pile_up(program: Any) -> None:
@@ -53,7 +54,7 @@ def test_gradient_forwards_without_a_step_do_not_pile_up(program: Any) -> None:
     with debugkit.watch(model, optimizers, select="DK2") as run:
         for _ in range(150):
             model(torch.randn(4, 3))
-        assert len(run.monitor.recorder.calls) <= 64
+        assert len(monitor_of(run).recorder.calls) <= 64
 
 
 def test_the_model_outlives_the_run_by_nothing(program: Any) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 import debugkit
 from debugkit.step_replay.nonfinite import NonfiniteOrigin
+from debugkit.watched_run import monitor_of
 
 transformers = pytest.importorskip("transformers")
 Step = Callable[[], torch.Tensor]
@@ -108,7 +109,7 @@ def test_an_overflow_in_a_layer_is_named_with_its_module_and_line(
 def first_forward_origin(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step) -> NonfiniteOrigin:
     with debugkit.watch(model, optimizer, on_finding=lambda _: None, select="DK2") as run:
         seen: list[NonfiniteOrigin | None] = []
-        run.monitor._on_nonfinite = lambda found: seen.append(found.forward)
+        monitor_of(run)._on_nonfinite = lambda found: seen.append(found.forward)
         optimizer.zero_grad()
         step().backward()
         optimizer.step()

@@ -15,6 +15,7 @@ from debugkit.loop.probe_runner import ProbeRunner
 from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, THOROUGH_STEPS, Probe
 from debugkit.rules.dk205_gradient_spike.measure import GradientHistoryProbe
 from debugkit.setup import TrainingSetup
+from debugkit.watched_run import monitor_of
 
 
 class Blocks(nn.Module):
@@ -131,7 +132,7 @@ def test_most_of_many_evaluations_in_a_step_are_left_out() -> None:
         for _ in range(40):
             with torch.no_grad():
                 model(torch.randn(1, 3))
-            recorded += bool(run.monitor.running.call >= 0 and not run.monitor.running.unwatched)
+            recorded += bool(monitor_of(run).running.call >= 0 and not monitor_of(run).running.unwatched)
         train_step(model, optimizer)
     assert recorded == 3 + 4  # and the 4th, 8th, 16th and 32nd
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
+import inspect
 import json
 import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
+from typing import Any, Literal, get_origin
 
 import pytest
 
+import child_processes
 import debugkit
 
 HERE = Path(__file__).resolve().parent
@@ -26,15 +31,7 @@ Errors = set[tuple[str, int]]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    return child_processes.run([sys.executable, "-m", *arguments], cwd=ROOT, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +139,73 @@ def test_every_instrument_and_its_result_are_public() -> None:
         returned = instrument.__annotations__.get("return", path.stem)
         for part in str(returned).replace("Iterator[None]", "None").split(" | "):
             assert part == "None" or part in debugkit.__all__, f"{path.stem} returns {part}, which is not public"
+
+
+INTEGRATIONS = ("accelerate", "hydra", "pytest_plugin")  # the others take seconds to import
+
+
+def public_annotations() -> Iterator[tuple[str, str, str]]:
+    """What is annotated, the module it is written in, and the annotation, of all that users call or read."""
+    for name in debugkit.__all__:
+        yield from _annotations(name, getattr(debugkit, name))
+    for name in INTEGRATIONS:
+        module = importlib.import_module(f"debugkit.integrations.{name}")
+        for public in getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")]):
+            if getattr(getattr(module, public), "__module__", "").startswith("debugkit"):
+                yield from _annotations(f"{name}.{public}", getattr(module, public))
+
+
+def _annotations(name: str, value: Any) -> Iterator[tuple[str, str, str]]:
+    kinds = [kind for kind in getattr(value, "__mro__", ()) if kind.__module__.startswith("debugkit")]
+    for one in (value, *kinds):
+        if isinstance(one, FunctionType | type):
+            texts = inspect.get_annotations(one).items()  # texts, as `from __future__ import annotations` leaves them
+            yield from ((f"{name}.{key}", one.__module__, text) for key, text in texts if _is_public(key) and text)
+    for kind in kinds:
+        for key, member in vars(kind).items():
+            method = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            made_by_watch = kind is debugkit.Run and key == "__init__"
+            if isinstance(method, FunctionType) and _is_public(key) and not made_by_watch:
+                yield from _annotations(f"{name}.{key}", method)
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or name in ("__init__", "__enter__")
+
+
+@functools.cache
+def homes(module: str) -> dict[str, str]:
+    """Name → the module that defines it, of the classes and aliases that a module defines, and of what it imports."""
+    tree = ast.parse(Path(importlib.import_module(module).__file__ or "").read_text(encoding="utf-8"))
+    found = {node.name: module for node in tree.body if isinstance(node, ast.ClassDef)}
+    found |= {ast.unparse(node.targets[0]): module for node in tree.body if isinstance(node, ast.Assign)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: node.module or "" for alias in node.names}
+    return found
+
+
+def internal_names(module: str, annotation: str) -> list[str]:
+    """The names of an annotation that are debugkit's own and cannot be imported; a Literal of strings needs no name."""
+    used = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
+    exported = {*debugkit.__all__, *importlib.import_module("debugkit.integrations.hydra").__all__}
+    own = {name: homes(module).get(name, "") for name in used - exported}
+    return [
+        name
+        for name, home in own.items()
+        if home.startswith("debugkit") and get_origin(getattr(importlib.import_module(home), name)) is not Literal
+    ]
+
+
+def test_every_type_in_a_public_signature_or_field_is_public() -> None:
+    """A type that cannot be imported cannot be written in an annotation."""
+    found = list(public_annotations())
+    assert len(found) > 300
+    internal = {place: names for place, module, text in found if (names := internal_names(module, text))}
+    assert internal == {}
+
+
+def test_the_search_finds_an_internal_type() -> None:
+    assert internal_names("debugkit.watched_run", "Monitor | None") == ["Monitor"]
+    assert internal_names("debugkit.judging", "Observations") == ["Observations"]  # an alias
+    assert internal_names("debugkit.instruments.gradient_table", "tuple[State, GradientRow]") == []

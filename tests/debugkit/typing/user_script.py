@@ -8,13 +8,17 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, assert_type
+from typing import TYPE_CHECKING, Any, Literal, assert_type
 
 import torch
 from torch import nn
 
 import debugkit
 from debugkit import Declare, Finding, Report
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from transformers import Trainer
 
 Batch = dict[str, torch.Tensor]
 
@@ -108,6 +112,8 @@ def watch_training(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         train(model, optimizer)
     assert_type(run.report, Report)
     assert_type(run.steps, int)
+    assert_type(run.losses, tuple[debugkit.Loss, ...])
+    assert_type([(loss.step, loss.value, loss.calls) for loss in run.losses], list[tuple[int, float, int]])
     assert_type(run.snapshots, tuple[Path, ...])
     with debugkit.watch(model, on_finding="log"), debugkit.watch(model, [optimizer], on_finding="raise"):
         train(model, optimizer)
@@ -208,11 +214,12 @@ def handle_errors(model: nn.Module) -> None:
         assert_type(str(limit), str)
 
 
-def inside_frameworks() -> None:
+def inside_frameworks(trainer: Trainer, config: DictConfig) -> None:
     """Not called: the frameworks take long to import, and their types are what is examined here."""
     from accelerate import Accelerator  # type: ignore[import-untyped,unused-ignore]
 
     from debugkit.integrations import accelerate, hydra, lightning, pytest_plugin, transformers
+    from debugkit.integrations.hydra import ConfigComposition, ConfigLeaf, Setting
 
     model = nn.Linear(4, 2)
     huggingface = transformers.DebugkitCallback(on_finding="raise", every=10, select="DK2")
@@ -220,10 +227,19 @@ def inside_frameworks() -> None:
     fabric = lightning.DebugkitCallback(snapshot_dir="snapshots", ignore=["DK5"])
     assert_type(fabric.report, Report)
     assert_type(accelerate.watch(Accelerator(), model, on_finding="log"), debugkit.Run)
+    assert_type(transformers.check_trainer(trainer, select=["DK9"], ignore="DK2", declare=Declare()), Report)
+    tracked = hydra.track_reads(config)
+    assert_type(hydra.check_config(tracked, directories={"logs": "runs/logs"}), Report)
     assert_type(hydra.check_config({"lr": 1}, select="DK9"), Report)
+    composed = hydra.provenance("conf", "config", ["train.lr=1"])
+    assert_type(composed, ConfigComposition)
+    assert_type(composed.leaves, tuple[ConfigLeaf, ...])
+    assert_type(composed.of("train.lr").winner, Setting)
+    assert_type(composed.to_json(), dict[str, Any])
     silent: Callable[..., None] = pytest_plugin.assert_silent
     pytest_plugin.assert_overfits(model, make_batch(4), loss_fn, steps=10)
     silent(model, make_batch(4), loss_fn)
+    pytest_plugin.assert_gradients_reach(model, make_batch(4), "weight", "*.bias", loss_fn=loss_fn)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
