@@ -25,7 +25,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045
     if sys.platform == "win32":
         print_error(
             "lab does not run on native Windows: its sandbox needs POSIX processes and limits. Install WSL "
-            "(https://learn.microsoft.com/windows/wsl/install) and run lab in it. debugkit alone runs on Windows.",
+            "(https://learn.microsoft.com/windows/wsl/install) and run lab in it. debugkit alone is not tested on "
+            "native Windows.",
             given,
         )
         return 2

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from child_processes import run
 from debugkit.cli import app
 from debugkit.new_rule import NewRule, NewRuleError, create
 
@@ -36,26 +36,11 @@ def test_a_new_rule_fires_on_its_fixture_and_is_silent_on_the_healthy_one(clone:
         "tests/rules/dk399/fires.py",
         "tests/rules/dk399/silent.py",
     ]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-c",
-            "/dev/null",
-            "--rootdir",
-            ".",
-            "tests/rules",
-        ],
+    quiet = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".")
+    done = run(
+        [sys.executable, "-m", "pytest", *quiet, "tests/rules"],
         cwd=clone,
         env={"PYTHONPATH": f"{clone}:{clone / 'tests'}", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 

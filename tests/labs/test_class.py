@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from child_processes import run
+from child_processes import HANG_S, run, started
 from labs.classroom import grade_class
 from labs.classroom.entries import LARGEST_FILE_BYTES, entries_of
 from labs.classroom.key import read_key, seed_for
@@ -211,27 +212,11 @@ def test_two_machines_grade_a_class_that_one_command_joins(
     key = tmp_path / "class.key"
     assert lab_command("class", "key", str(key))[0] == 0
     grade = ["class", "grade", str(export), "03", "--key", str(key)]
-    machines = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "labs.cli",
-                *grade,
-                "--part",
-                f"{number}/2",
-                "--out",
-                str(tmp_path / f"part-{number}"),
-            ],
-            stdout=subprocess.DEVNULL,
-        )
-        for number in (1, 2)
-    ]
-    try:
-        assert [one.wait(timeout=300) for one in machines] == [0, 0]
-    finally:
-        for one in machines:
-            one.kill()
+    halves = [[*grade, "--part", f"{number}/2", "--out", tmp_path / f"part-{number}"] for number in (1, 2)]
+    commands = [[sys.executable, "-m", "labs.cli", *half] for half in halves]
+    with contextlib.ExitStack() as stack:
+        machines = [stack.enter_context(started(one, stdout=subprocess.DEVNULL)) for one in commands]
+        assert [one.wait(timeout=HANG_S) for one in machines] == [0, 0]
     parts = [read_results(tmp_path / f"part-{number}" / "results.jsonl") for number in (1, 2)]
     assert [len(part) for part in parts] == [2, 2]
 
