@@ -48,7 +48,7 @@ class ConfigReads:
     """Every leaf, in the order of the config; a list is one leaf."""
     read: frozenset[str]
     """The leaves that were read by name, by iteration or through an interpolation."""
-    asked_in_vain: tuple[str, ...]
+    missing_keys: tuple[str, ...]
     """Keys that the program tried to read and that do not exist (`cfg.get("x", …)`), in order."""
     converted: bool
     """Whether the whole config was converted to plain data, whose reads are not recorded."""
@@ -74,7 +74,7 @@ def judge(seen: ConfigReads, composition: ConfigComposition | None, context: Con
     lines = {leaf.key: leaf.winner.at for leaf in composition.leaves} if composition else {}
     counts = {"leaves": len(seen.leaves), "read": len(seen.read.intersection(seen.leaves)), "threshold": "one read"}
     for leaf in unread:
-        elsewhere = _read_elsewhere(leaf, seen.asked_in_vain)
+        elsewhere = _read_elsewhere(leaf, seen.missing_keys)
         if elsewhere is not None:
             yield context.finding(
                 f"`{leaf}` is never read. The program reads `{elsewhere}` instead, which does not exist.",
@@ -82,7 +82,7 @@ def judge(seen: ConfigReads, composition: ConfigComposition | None, context: Con
                 evidence={"key": leaf, "asked for": elsewhere, **counts},
                 fix=f"Read `{leaf}` in the program, or set `{elsewhere}` in the config.",
             )
-    rest = [leaf for leaf in unread if _read_elsewhere(leaf, seen.asked_in_vain) is None]
+    rest = [leaf for leaf in unread if _read_elsewhere(leaf, seen.missing_keys) is None]
     if rest:
         yield context.finding(
             _sentence(rest, seen.leaves),
