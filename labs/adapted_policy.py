@@ -17,7 +17,7 @@ from labs.vla.policy import Policy, PolicyConfig
 RANK, ALPHA = 8, 16.0
 TOWERS = ("vision.encoder.layers", "language_model.layers")
 NO_GRADIENT = 1e-5
-"""Of the largest gradient. Below it is rounding, as in the gradient of a key's bias."""
+"""Relative to the largest gradient. Anything smaller is rounding, as in the gradient of a key's bias."""
 
 BASE: dict[str, int] = {}
 DEEP = {"layers": 3, "vision_layers": 2}

@@ -22,7 +22,7 @@ from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 SIDES = ("left", "right")
 ORDERS = {"left": "bgr", "right": "rgb"}
-"""Of the channels that each camera's driver delivers."""
+"""The order of the channels that each camera's driver delivers."""
 SAME, EXCHANGED, GREY, OTHER = "as the camera saw it", "red and blue exchanged", "grey", "another image"
 FLIPS = {"upside down": 1, "mirrored": 2, "with the moments in reverse": 0}
 """The axis of (N, H, W, 3) that was reversed."""

@@ -20,7 +20,7 @@ WORDS, VOCABULARY = 8, 12
 PARTS = ["head", "language_model", "projector", "proprioception", "vision"]
 """The parts of the healthy policy that have parameters."""
 TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-5."""
+"""Relative to the reference's size. Rounding alone gives 1e-5."""
 
 
 def random_batch(
@@ -90,7 +90,7 @@ def expect_step_on_a_second_device(submission: Submission, batch: dict[str, Tens
 
 
 def expect_success_rate(success: Tensor, *, episodes: int, at_least: float) -> None:
-    """Of all `episodes`, whose successes (N,) a rollout returned, at least that share must have succeeded."""
+    """At least this share of all `episodes`, whose successes (N,) a rollout returned, must have succeeded."""
     expect(success, "the list of successes").has_shape(episodes)
     expect(success.double().mean(), "the success rate").at_least(at_least)
 

@@ -20,7 +20,7 @@ LIKENESS = 1e-4
 
 TASKS = ["go to red", "reach the blue block", "go to green", "please reach the yellow block now"]
 OTHER_TASKS = ["go to blue", "reach the green block", "go to yellow", "please reach the red block now"]
-"""Of the same lengths, with other colours."""
+"""Tasks of the same lengths, with other colours."""
 
 Prepare = Callable[[Tensor, int], Tensor]
 """An image uint8 (H, W, 3) and the tower's size, to (3, size, size)."""

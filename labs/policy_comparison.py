@@ -12,7 +12,7 @@ from labs.invariants import TOLERANCE, close, listed
 from labs.vla.policy import OBSERVATION_KEYS, Policy
 
 NO_GRADIENT = 1e-5
-"""Of the largest gradient. Below it is the rounding of gradients that are 0 in exact arithmetic, as of a key's bias."""
+"""Relative to the largest gradient. Smaller ones, such as that of a key's bias, are 0 except for rounding."""
 
 
 def with_louder_head(policy: Policy, louder: float) -> Policy:

@@ -34,7 +34,7 @@ INPUTS = {
 PROMPTS = ("please {task} now", "now {task}", "move to the block now please {task}", "the block {task} please")
 TASKS = ["go to red", "reach the blue block", "go to green"]
 OTHER_TASKS = ["go to blue", "reach the green block", "go to yellow"]
-"""Of the same lengths, with other colours."""
+"""Tasks of the same lengths, with other colours."""
 LEARNING_RATE = 1e-3
 SIDE = 64
 

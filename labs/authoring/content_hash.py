@@ -92,7 +92,7 @@ def _of_lab(lab: Lab) -> str:
 
 
 def _form_of_variant(lab: Lab, path: Path) -> str:
-    """Of the submission that it makes: how the edit is written does not matter."""
+    """The form of the submission that it makes: how the edit is written does not matter."""
     try:
         variant = read_variant(path)
         files = variant.files(lab)

@@ -43,7 +43,7 @@ def _with_context(old: list[str], start: int, stop: int, costs: list[int]) -> tu
         first, last = start - up, stop + down
         if first < 0 or last > len(old) or first == last:
             continue
-        # An edge that is an empty line says nothing; below the change it would be taken for the end of the block.
+        # An empty line at the edge identifies nothing; below the change it would be taken for the end of the block.
         if (up and not old[first].strip()) or (down and not old[last - 1].strip()):
             continue
         cost = sum(costs[first:start]) + sum(costs[stop:last])

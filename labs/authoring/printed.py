@@ -20,7 +20,7 @@ _UNIT = re.compile(r"%| s\b|")
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a measurement may differ: by a share of itself, and a rate in whole percent by so many points.
+    """How much a measurement may differ: by a share of itself, and a rate in whole percent by this many points.
 
     With `any_time`, a whole number of seconds may be any: it is how long a run took.
     """

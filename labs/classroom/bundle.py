@@ -40,9 +40,9 @@ from labs.locale import CATALOGUE
 ARCHIVES = {".zip": "zip", ".tar.gz": "gztar"}
 """How OUT ends, and the format; any other OUT is a folder."""
 NOT_BUNDLED = ("wrong_fixes", "mutants.json", "equivalent_mutants.toml", "figures.py")
-"""Of a lab's folder: what is made from the solution or quotes it."""
+"""Files of a lab's folder that are made from the solution or quote it."""
 PACKAGES = ("cli", "grading", "learner", "locale", "vla")
-"""Of `labs`: what a learner's commands import. The commands of authors and instructors stay behind."""
+"""Packages of `labs` that a learner's commands import. The commands of authors and instructors are left out."""
 _LABS = Path(__file__).parents[1]
 _COMPARING = ("authoring/__init__.py", "authoring/canonical.py", "authoring/imports.py")
 """What `lab upgrade` compares checks with."""

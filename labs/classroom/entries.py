@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from labs.grading.files import LARGEST_FILE_BYTES
 
 MOST_FILES = 20_000
-"""Of one entry; a clone with its Git history and an environment stays below it."""
+"""In one entry. A clone with its Git history and an environment has fewer."""
 _CANVAS = re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>\d+)_\d+_(?P<file>.+)")
 _MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_\w+")
 _SKIPPED = {".git", ".venv", "__pycache__", "__MACOSX", "node_modules", "site-packages", "started", "backups"}

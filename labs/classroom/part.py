@@ -12,7 +12,7 @@ from labs.grading.errors import UsageError
 
 @dataclass(frozen=True)
 class Part:
-    """Part `number`, from 1, of `count`. The parts of the same submissions have nothing in common and miss nothing."""
+    """Part `number`, from 1, of `count`. The parts do not overlap and together cover all submissions."""
 
     number: int
     count: int

@@ -66,7 +66,7 @@ def show_check(check: CheckResult) -> None:
 
 
 def show_answer(check: CheckResult) -> None:
-    """Of the checks of a capstone, only the learner's answers."""
+    """Show only the learner's answers among the checks of a capstone."""
     if check.kind == "answer":
         show_check(check)
 

@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     also: tuple[Value, ...] = ()
     """Other spellings that are correct."""
     tolerance: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
-    """Of a number: how far from the value it may be, as a share of the value."""
+    """How far a number may be from the value, as a share of the value."""
     wrong: dict[str, str] = {}
     """Answers that a mistake in the measurement gives, each with a sentence about that mistake."""
 

@@ -115,7 +115,7 @@ def _answer(holds: bool) -> str:
 
 
 def _names(measured: Any, expected: Any) -> tuple[str, str] | None:
-    """Of two lists of names, those that only one of them has."""
+    """The names that only one of two lists has."""
     if not (_is_names(measured) and _is_names(expected)):
         return None
     extra = [name for name in measured if name not in expected]
@@ -132,7 +132,7 @@ def _is_names(value: Any) -> bool:
 
 
 def _entries(measured: Any, expected: Any) -> tuple[str, str] | None:
-    """Of two long dicts of numbers with the same keys, the entries that differ."""
+    """The entries that differ between two long dicts of numbers with the same keys."""
     if not (_is_table(measured) and _is_table(expected) and list(measured) == list(expected)):
         return None
     differing = [name for name in measured if measured[name] != expected[name]]

@@ -30,7 +30,7 @@ CHANNELS = 64
 HARDLY_VARIES = 7
 """The channel whose patches are nearly constant in the steps that are measured."""
 TOLERANCE = 5e-3
-"""Of the reference's size. Rounding alone gives 2e-4 in the channel that hardly varies, and 1e-5 elsewhere."""
+"""Relative to the reference's size. Rounding alone gives 2e-4 in the channel that hardly varies, and 1e-5 elsewhere."""
 EPISODES = 50
 SUCCESS_BAR = 0.8
 NOTHING = "nothing"

@@ -28,7 +28,7 @@ from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
 
 OVERFIT_STEPS = 40
 SMALLEST_MOVEMENT = 0.01
-"""Of a layer's size. Weight decay alone moves it by less than 0.0004 in these steps."""
+"""Relative to the size of a layer. Weight decay alone moves it by less than 0.0004 in these steps."""
 OTHER_SIZES = {"horizon": 6, "action_dim": 5, "decoder_heads": 2}
 
 

@@ -25,12 +25,12 @@ STEPS = 3
 HEAD_SCALE = 30.0
 """Makes the actions of a fresh head as large as a trained one's, and larger."""
 ROUNDING = 1e-6
-"""Of a gradient that is zero, such as that of a key's bias, AdamW sees the rounding, and moves by its sign."""
+"""A gradient that is zero, such as that of a key's bias, is rounding error for AdamW, which steps by its sign."""
 OVERFIT_STEPS = 40
 OVERFIT_BAR = 0.3
 """Share of the first loss that may be left."""
 SMALLEST_MOVEMENT = 0.005
-"""Of a part's size. Weight decay alone moves it by 0.0002 in these steps."""
+"""Relative to the size of a part. Weight decay alone moves it by 0.0002 in these steps."""
 NOTHING = "nothing"
 
 

@@ -41,9 +41,9 @@ from labs.vla.policy import Policy
 EPISODES = 50
 SUCCESS_BAR = 0.8
 MOST_OF_THE_MEMORY = 0.4
-"""Of the bytes that the same step needs with all activations kept. With every layer recomputed it is 0.22."""
+"""Relative to the bytes that the same step needs with all activations kept. With every layer recomputed it is 0.22."""
 SMALLEST_MOVEMENT = 0.01
-"""Of a matrix A's size after training. Weight decay alone moves it by less than 0.004."""
+"""Relative to the size of a matrix A after training. Weight decay alone moves it by less than 0.004."""
 NOTHING = "nothing"
 
 DEEPEST = Case(12, DEEPER, rank=4)

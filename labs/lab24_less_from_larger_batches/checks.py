@@ -33,7 +33,7 @@ Weights = Mapping[str, Tensor]
 
 VISION_WIDTH, WIDTH, HEADS, CAMERAS, PATCHES = 64, 64, 4, 2, 16
 LOUDER = 30.0
-"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
+"""Outputs this large exceed the range of the demonstrated actions. Nothing may limit them."""
 FAR_OFF = 10.0
 """What is added to actions so that the gradient's norm is well above the limit."""
 OTHER_WIDTH = 40

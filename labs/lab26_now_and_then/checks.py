@@ -38,7 +38,7 @@ CHANCE = 1e-8
 """Largest probability that a correct sampler is refused by one comparison of distributions."""
 MANY, SOME, FEW = 2**20, 2**18, 2**16
 STD_ERROR = SCALE * math.sqrt(1.5 / (2.5**2 * 3.5) / SOME)
-"""Of the mean of `SOME` times; six of them are exceeded with a probability of 2e-9."""
+"""The standard error of the mean of `SOME` times. Six of them are exceeded with a probability of 2e-9."""
 SITUATIONS = ((True, True), (True, False), (False, True))
 """Whether the head is in bfloat16, and whether it is in training mode."""
 

@@ -34,9 +34,9 @@ from labs.vla.policy import OBSERVATION_KEYS, Policy
 
 PHASE_TOLERANCE = 1e-3
 SCORE_TOLERANCE = 0.02
-"""Of a score's size. Cosines and sines that are rounded to bfloat16 give 0.003."""
+"""Relative to the size of a score. Cosines and sines that are rounded to bfloat16 give 0.003."""
 FEATURE_TOLERANCE = {"bfloat16": 0.05, "float32": 1e-3}
-"""Of the feature's length, for the worst place in a row. bfloat16 gives 0.015, of which the phases are no part."""
+"""Relative to the feature's length, for the worst place in a row. bfloat16 gives 0.015 without the phases."""
 SITUATION = {
     (): "in float32",
     ("bfloat16",): "after `.bfloat16()`",

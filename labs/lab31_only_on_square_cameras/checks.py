@@ -24,7 +24,7 @@ SIZE = 64
 LOWEST, HIGHEST = -1.0, 1.0
 RANGE_ROUNDING = 1e-5
 LOUDER = 30.0
-"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
+"""Outputs this large exceed the range of the demonstrated actions. Nothing may limit them."""
 CAMERAS = ["landscape", "portrait"]
 EPISODES = 60
 SUCCESS_BAR = 0.85

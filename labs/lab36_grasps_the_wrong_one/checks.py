@@ -51,7 +51,7 @@ FRAMES = 70
 """More than a batch, and fewer than two."""
 ROUNDING = 1e-5
 LOUDER = 30.0
-"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
+"""Outputs this large exceed the range of the demonstrated actions. Nothing may limit them."""
 PATHS = {"training": "what the policy learns from", "robot": "what it receives on the robot"}
 SIZES = ((3, 64, 64), (1, 64, 64), (4, 48, 40))
 

@@ -26,13 +26,13 @@ from labs.vla.rollout import rollout
 ACTION_STEPS, MAX_STEP = 2, 0.1
 FIRST_SEED, DEFAULT_EPISODES = 10_000, 50
 LARGEST = 0.25
-"""Of a drawn movement, in metres: some have to be shortened, and others must not be."""
+"""The largest drawn movement, in metres: some have to be shortened, and others must not be."""
 EPISODES, TOGETHER = 48, 8
 SUCCESS_BAR = 0.8
 EXACT = 1e-6
 """In metres."""
 CIRCLE = torch.tensor([[0.0, 0.3, 1.0], [-0.3, 0.0, 1.0], [0.15, -0.15, 0.0]])
-"""Of x, y and the gripper: round the table with a closed gripper, until a block is in reach."""
+"""x, y and the gripper: around the table with a closed gripper, until a block is in reach."""
 
 
 @check(

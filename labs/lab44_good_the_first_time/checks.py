@@ -38,11 +38,11 @@ FIRST_SEED, EPISODES, ROBOTS = 10_000, 48, 8
 """The defaults of `evaluate`."""
 SUCCESS_BAR = 0.8
 MOST_ACTIONS = 6.0
-"""Of an episode, in the mean: the way to the block takes four or five."""
+"""The mean number in an episode. The way to the block takes four or five."""
 EXACT = 1e-4
 """In metres, of movements of some centimetres. Rounding gives 1e-7."""
 CIRCLE = torch.tensor([[0.0, 0.3, 1.0], [-0.3, 0.0, 1.0], [0.15, -0.15, 0.0]])
-"""Of x, y and the gripper: round the table with a closed gripper, until a block is in reach."""
+"""x, y and the gripper: around the table with a closed gripper, until a block is in reach."""
 SOURCES = {
     "own": "the plans of this episode",
     "nobody": "the plans of this episode and of earlier ones",

@@ -30,7 +30,7 @@ DEFAULT_HEAD_STEPS = 40
 LOUD = 30.0
 """Factor on the head's last layer, so that the second phase has gradients with a norm of 3 or more."""
 NO_GRADIENT = 1e-5
-"""Of the largest gradient. A gradient that is zero, such as that of a key's bias, is rounding."""
+"""Relative to the largest gradient. A smaller one, such as that of a key's bias, is zero except for rounding."""
 OVERFIT_HEAD_STEPS, OVERFIT_STEPS = 20, 60
 OVERFIT_BAR = 0.3
 """The final loss must be below this fraction of the first."""

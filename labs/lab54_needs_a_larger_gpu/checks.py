@@ -27,7 +27,7 @@ CLOSE = 1e-5
 """Not 1e-12: Llama's RMSNorm computes in float32 even in a float64 policy."""
 RATE = 1e-6
 NO_GRADIENT = 1e-5
-"""Of the largest gradient. A gradient that is zero, such as that of a key's bias, is rounding."""
+"""Relative to the largest gradient. A smaller one, such as that of a key's bias, is zero except for rounding."""
 UPDATES = 80
 HELD_OUT_BAR = 0.45
 NOTHING = "nothing"

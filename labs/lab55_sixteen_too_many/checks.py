@@ -31,7 +31,7 @@ RECORDED_MEAN, RECORDED_STD = torch.tensor([0.0, 0.0, -0.843]), torch.tensor([0.
 MOVE_TOLERANCE, GRIP_TOLERANCE = 0.002, 0.02
 """A head that ends in `4 * tanh` reaches 0.00001 and 0.0001, one in `3.5 * tanh` 0.009 and 0.04."""
 TOLERANCE = 1e-3
-"""Of the reference's size. Rounding alone gives 1e-6."""
+"""Relative to the reference's size. Rounding alone gives 1e-6."""
 EPISODES = 30
 LOSS_BAR = 1e-3
 NEVER_CLOSED_BAR = 0.9

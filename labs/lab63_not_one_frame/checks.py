@@ -28,7 +28,7 @@ STEPS, OUTCOME_BUDGET = 8, 9.0
 RATE = 1e-3
 OPTIMIZER = {"type": "AdamW", "lr": RATE, "betas": (0.9, 0.95), "weight_decay": 0.01}
 TOLERANCE = 3e-6
-"""Of a weight after an update: less than a third of what the weight decay alone does to a weight of 1."""
+"""For a weight after an update: less than a third of what weight decay alone changes in a weight of 1."""
 
 
 @check(

@@ -32,7 +32,7 @@ RATE, EPSILON = 1e-3, 1e-2
 SIGHT = [(1, 1), (1, 0), (1, 1), (0, 1), (1, 0), (0, 0), (1, 1)]
 """For each step, which of the two processes have images. Process 0 lacks them in two steps, process 1 in three."""
 LOUDER = 30.0
-"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
+"""Outputs this large exceed the range of the demonstrated actions. Nothing may limit them."""
 ONE_BLIND, NONE_BLIND = "if only process 0 has images", "if both processes have images"
 
 

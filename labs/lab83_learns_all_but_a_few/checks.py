@@ -29,7 +29,7 @@ By chance it is about a tenth. Shifted, reversed and with its batches in another
 """
 WORLDS = (1, 2, 3)
 UNLEARNT, LOSS_BAR = 6, 0.3
-"""Of the thirty frames of the outcome, an epoch leaves out six."""
+"""An epoch leaves out six of the thirty frames of the outcome."""
 ORDER = "test_every_epoch_has_an_order_of_its_own"
 DIVIDED = "test_processes_divide_the_frames"
 CONTINUED = "test_continued_run_gets_the_same_batches/where continued runs begin"

@@ -50,7 +50,7 @@ EPOCHS = 2
 OPTIMIZER = {"type": "AdamW", "initial_lr": LEARNING_RATE, "betas": (0.9, 0.95), "weight_decay": 0.01}
 LOSS_BAR = 1.0
 LOUDER = 30.0
-"""So large an output is beyond the range of the demonstrated actions: nothing may limit it."""
+"""Outputs this large exceed the range of the demonstrated actions. Nothing may limit them."""
 
 
 @check(

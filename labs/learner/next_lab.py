@@ -18,13 +18,13 @@ from labs.grading.catalog import Lab
 from labs.learner.progress import LabProgress, Progress
 
 REFUSALS = 3
-"""So many refused grades make a lab hard."""
+"""A lab with this many failed grades was hard."""
 HINTS = 2
-"""So many hints do too."""
+"""So was a lab with this many hints."""
 SLOW = 3.0
-"""And a pass after so many times the lab's minutes."""
+"""Or one that took this many times the lab's minutes."""
 SESSION_S = 6 * 3600
-"""Longer from start to pass includes a pause, and says nothing."""
+"""A longer time from start to pass includes a break and is ignored."""
 _DONE = ("passed", "given_up")
 
 

@@ -41,7 +41,7 @@ class Attack:
     does: str
     code: str
     place: str = "before"
-    """Of the rest of the file; an attack that replaces a function comes `after`."""
+    """`before` or `after` the rest of the file; an attack that replaces a function comes `after`."""
     on_solution: str = "failed"
     needs: str = ""
     """The protection without which the attack would harm the machine, or is documented as not stopped."""

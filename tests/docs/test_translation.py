@@ -15,7 +15,7 @@ from labs.grading.catalog import all_labs
 TRANSLATION, BLOCKS, LANGUAGE, TABLES = load("_translation"), load("_page_blocks"), load("_language"), load("_tables")
 HANGUL, LETTER = re.compile("[가-힣]"), re.compile("[A-Za-z가-힣]")
 LEAST_HANGUL = 0.3
-"""Of a page's letters outside code; a list of rules, whose names stay English, has a third."""
+"""Share of a page's letters outside code. In a list of rules, whose names stay English, it is a third."""
 CODE_SPAN = re.compile(r"`[^`]+`")
 PLACEHOLDER = re.compile(r"\{\w+\}")
 INSTEAD = {

@@ -88,7 +88,7 @@ FARTHEST = 1.63
 """The 1 % level of the Kolmogorov–Smirnov test."""
 FEWEST = 32
 _NARROWEST, _WIDEST = 0.8, 1.01
-"""Of the largest weight: with 32 uniform weights it is below 0.8 in one case of 1,000. Half precision rounds it up."""
+"""Range of the largest weight. With 32 uniform ones, one case of 1,000 is below 0.8. Half precision rounds it up."""
 
 
 @rule(

@@ -61,7 +61,7 @@ class LabelOrder:
     after_shuffle: float
     """The probability that two random samples have different labels."""
     log10_p: float
-    """The probability of so few different pairs after a shuffle, as a power of ten."""
+    """The probability of at most this many different pairs after a shuffle, as a power of ten."""
     overlapping: bool
     """Whether the inputs of neighbours are windows of one recording that overlap."""
     made_at: SourceLine | None
@@ -70,7 +70,7 @@ class LabelOrder:
 
     @classmethod
     def shuffled(cls, samples: int, batch_size: int) -> LabelOrder:
-        """Of a loader that shuffles."""
+        """The order of a loader that shuffles."""
         return cls("", samples, batch_size, 0, 0, 0, 0, 0.0, 0.0, False, None, shuffles=True)
 
 

@@ -139,7 +139,7 @@ def _overlap(rows: Tensor) -> bool:
 
 
 def _log10_at_most(different: int, pairs: int, probability: float) -> float:
-    """log10 of the binomial probability that at most so many of the pairs differ."""
+    """log10 of the binomial probability that at most this many of the pairs differ."""
     if probability <= 0 or different >= pairs:
         return 0.0
     logs = [

@@ -34,7 +34,7 @@ SHIPPED: dict[str, Any] = {
     "evaluation": {"execute": 2, "episodes": 50},
 }
 SMALL_STEP = 1e-5
-"""Of a difference between two averages, relative to the weights. One skipped update is a thousand times larger."""
+"""A difference between two averages, relative to the weights. One skipped update is a thousand times larger."""
 
 
 def configured(rng: Rng, *, steps: int, decay: float, compiled: bool = False, warm_up: bool = False) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_constant_memory_is_not_a_leak(count: int, mib: int) -> None:
 
 
 def short_run(rises: Sequence[int], weights: int) -> list[Finding]:
-    """Of a run that has ended, of which the first quarter does not count."""
+    """The findings of a run that has ended. Its first quarter does not count."""
     counts = [100 * MIB] * (len(rises) // 3 + 1)
     for rise in rises:
         counts.append(counts[-1] + rise)

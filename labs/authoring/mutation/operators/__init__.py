@@ -16,4 +16,4 @@ FAMILIES = (
     "errors",
     "configuration",
 )
-"""Of two equal mutants the one whose family comes first is kept, so the more telling families come first."""
+"""The more informative families come first: of two equal mutants, the one of the earlier family is kept."""

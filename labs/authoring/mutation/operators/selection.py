@@ -14,7 +14,7 @@ from labs.authoring.mutation.syntax import called, is_text, receiver
 
 _SETS = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children", "buffers")
 _MOST_ELEMENTS = 4
-"""Of a longer list the first elements stand for the others."""
+"""In a longer list, only the first elements are changed."""
 
 
 @operator("narrow_parameters", "The first or the last of some parameters or modules is left out.")
