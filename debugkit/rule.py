@@ -162,7 +162,7 @@ class Context:
 def or_too_short(
     findings: Iterable[Finding], seen: int, needed: int, noun: str = "step", plural: str | None = None
 ) -> Iterator[Finding]:
-    """The findings. If there are none and fewer than `needed` steps were seen, raise NotExamined: silence says nothing.
+    """The findings. If there are none and fewer than `needed` steps were seen, raise NotExamined.
 
     >>> list(or_too_short([], seen=20, needed=20))
     []

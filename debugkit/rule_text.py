@@ -1,6 +1,6 @@
 """Phrases for the messages of rules: names in backticks, lists, counted nouns and numbers. Does not import torch.
 
-A name that stands in the user's program (a module, parameter, batch key, function, operation, config key or file) is in
+A name from the user's program (a module, parameter, batch key, function, operation, config key or file) is in
 backticks, and so is any other code. The class names of optimizers, modules and loaders are not.
 """
 

@@ -22,7 +22,7 @@ class Spending:
     seconds: float = 0.0
 
     def affords(self, cost: float) -> bool:
-        """Whether an experiment of so many forward passes may still run."""
+        """Whether an experiment of this many forward passes may still run."""
         limit = PASSES if self.budget is None else self.budget
         if not cost or self.passes + cost <= limit:
             return True
@@ -34,7 +34,7 @@ class Spending:
         self.seconds += seconds
 
     def expected_seconds(self, cost: float) -> float:
-        """The expected duration of so many forward passes, from all that was measured until now."""
+        """The expected duration of this many forward passes, from everything that was measured so far."""
         return cost * (self.step_seconds + self.seconds) / (STEP_PASSES + self.passes)
 
     @property

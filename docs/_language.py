@@ -82,7 +82,7 @@ def sources() -> list[str]:
 
 
 def update() -> tuple[int, int]:
-    """Write the catalogue anew, in the order of the sources. Returns how many texts were added and removed."""
+    """Write the catalogue again, in the order of the sources. Returns how many texts were added and removed."""
     there = {entry.msgid: entry for entry in polib.pofile(str(CATALOGUE), wrapwidth=0)} if CATALOGUE.exists() else {}
     written = polib.POFile(wrapwidth=0)
     written.metadata = {"Language": KOREAN, "Content-Type": "text/plain; charset=UTF-8"}

@@ -1,4 +1,4 @@
-"""The page about scripts that nobody here wrote, from the record of a run and from the readings of its findings."""
+"""The page about training scripts of public repositories, from a run's record and the readings of its findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def page() -> str:
     ran = [script for script in record["scripts"] if script["steps"]]
     loud = [(finding, reading) for _, finding, reading in read if finding["severity"] != "info"]
     lines = [
-        "# On programs that nobody here wrote",
+        "# On training scripts of public repositories",
         "",
         f"**{len(ran)} of {len(record['scripts'])}** training scripts of public repositories were examined by "
         f"`debugkit run`, unmodified. {_counted(loud)} {_before(readings.get('earlier', []))}",

@@ -17,12 +17,12 @@ Observations = dict[str, Tensor]
 
 
 def fleet(rng: Rng, robots: int, side: str = "right") -> Observations:
-    """Observations of so many robots, whose instructions of 2 to 8 tokens are padded on one side."""
+    """Observations of this many robots, whose instructions of 2 to 8 tokens are padded on one side."""
     return observations(rng, rng.integers(2, WORDS + 1, robots).tolist(), WORDS, side)
 
 
 def observations(rng: Rng, words: list[int], width: int, side: str) -> Observations:
-    """A random batch whose instructions have so many tokens, padded to `width` columns on one side."""
+    """A random batch whose instructions have this many tokens, padded to `width` columns on one side."""
     columns = torch.arange(width) if side == "right" else torch.arange(width).flip(0)
     batch = random_batch(rng, len(words))
     batch["input_ids"] = rng.integers(2, 12, len(words), width)

@@ -31,7 +31,7 @@ BEAT_S = 0.05
 WORK = 0.02
 """Below this part of one processor's time between two beats, a process has not computed."""
 IDLE_BEATS = 30
-"""A process that has not computed for so many beats waits."""
+"""A process that has not computed for this many beats waits."""
 LONGEST_S = 80.0
 
 Report = Callable[[Any], None]
@@ -152,7 +152,7 @@ def _save(value: Any, path: Path) -> None:
 
 
 def join(rank: int, count: int, meeting: Path, patience_s: float = 2 * LONGEST_S) -> None:
-    """Join the group of `count` processes that meet in this file. A collective raises after so many seconds."""
+    """Join the group of `count` processes that meet in this file. A collective raises after `patience_s`."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     patience = timedelta(seconds=patience_s)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)

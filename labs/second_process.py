@@ -15,7 +15,7 @@ import torch
 from labs.processes import join
 
 PATIENCE_S = 20
-"""A collective raises after it has waited for the other process so long."""
+"""A collective raises after it has waited this long for the other process."""
 
 
 def with_a_second_process(work: Callable[[], None]) -> None:

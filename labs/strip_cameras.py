@@ -31,7 +31,7 @@ CAMERAS = {"square": (_WHOLE, _WHOLE), "landscape": (_STRIP, _WHOLE), "portrait"
 TRAINING_STEPS, ROWS_PER_CAMERA, LEARNING_RATE = 150, 21, 1e-3
 _FRAMES = 9600
 _IN_VIEW = 50
-"""Pixels of a block's 81: so many of the named block are in a camera's image, or it does not count as seen."""
+"""A named block counts as seen if this many of its 81 pixels are in a camera's image."""
 
 Observation = dict[str, Any]
 """`image` uint8 (H, W, 3) or None, `state` float32 (3,) and `instruction`, a sentence."""

@@ -24,7 +24,7 @@ os.environ["LAB_LANG"] = "en"  # whatever the developer's locale is
 if "torch" in sys.modules:
     sys.modules["torch"].set_num_threads(int(THREADS))
 
-# Two workers share two cores: how long an example takes says nothing of the code.
+# Two workers share two cores: how long an example takes does not depend on the code alone.
 settings.register_profile("no wall clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no wall clock")
 

@@ -18,7 +18,7 @@ def doctor(
     ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds that ranks wait for each other, with --distributed.")] = 60.0,
 ) -> None:
-    """Take the machine through the eight-row checklist: what each row means, what to type first, what was found."""
+    """Check this machine against the eight-row checklist. For each row, show its meaning, a command and the result."""
     from debugkit.doctor import Health, checklist
 
     if distributed:

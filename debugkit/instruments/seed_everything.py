@@ -75,7 +75,7 @@ def seed_everything(seed: int, *, deterministic: bool = False, workers: bool = T
 def seed_worker(_worker_id: int) -> None:
     """A DataLoader's worker_init_fn: Python's and NumPy's generators from the worker's own torch seed.
 
-    Today's PyTorch does this itself; older ones left NumPy alike in all workers (PyTorch issue 5059).
+    Today's PyTorch does this itself; older versions gave NumPy the same state in all workers (PyTorch issue 5059).
     """
     seed = torch.initial_seed() % 2**32  # the loader's base seed plus the worker's number
     random.seed(seed)
@@ -84,7 +84,7 @@ def seed_worker(_worker_id: int) -> None:
 
 
 def _set_deterministic(deterministic: bool) -> None:
-    """Both ways, so that a second call with False is what it says."""
+    """Set both values, so that a later call with False takes effect."""
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic)

@@ -24,7 +24,7 @@ class LossHistory:
         return Losses(tuple(self._first), tuple(self._last))
 
     def recorded(self, calls: int) -> None:
-        """A loss was put on the timeline that was computed from so many calls of the models."""
+        """A loss was recorded on the timeline. It was computed from this many calls of the models."""
         self._calls.append(calls)
 
     def absorb(self, ranges: Iterable[Range], step: int) -> None:

@@ -17,7 +17,7 @@ class StepCounts:
     """`taken` and `skipped` are those of the watched optimizers; `foreign` used parameters of them.
 
     >>> str(StepCounts(taken=6, foreign=1))
-    '6 steps watched, 1 further step by an optimizer that was not handed over'
+    '6 steps watched, 1 further step by an optimizer that was not passed to watch()'
     """
 
     taken: int = 0
@@ -34,7 +34,7 @@ class StepCounts:
         if self.skipped:
             parts.append(f"{self.skipped:,} skipped by a GradScaler")
         if self.foreign:
-            parts.append(f"{counted(self.foreign, 'further step')} by an optimizer that was not handed over")
+            parts.append(f"{counted(self.foreign, 'further step')} by an optimizer that was not passed to watch()")
         return ", ".join(parts)
 
 

@@ -39,7 +39,7 @@ def list_labs(workspace: WorkspaceOption = None, as_json: JsonOption = False, pa
 
 
 def next_one(workspace: WorkspaceOption = None, as_json: JsonOption = False, path: PathOption = None) -> None:
-    """Propose the lab to do next, by what it builds on and what was hard for you, and say why."""
+    """Suggest the next lab, from its prerequisites and from what was hard for you, and give the reason."""
     from labs.cli.show_next import next_document, show_next
 
     loaded = read_progress(resolve(workspace))

@@ -23,8 +23,8 @@ SENTENCES = {
     "new": ("+", "good", "new lab"),
     "added": ("+", "good", "{file} was added"),
     "replaced": ("✓", "good", "{file} is the new starter; you had not changed the old one"),
-    "beside": ("·", "warn", "you have changed {file}, so it was left alone; the new starter is new_starter/{file}"),
-    "checks": ("·", "quiet", "what it gives or checks changed"),
+    "beside": ("·", "warn", "you have changed {file}, so it was kept; the new starter is new_starter/{file}"),
+    "checks": ("·", "quiet", "its other files or its checks changed"),
     "passes": ("✓", "good", "your fix passes the new checks"),
     "again": ("✗", "bad", "open again: your fix does not pass the new checks. {why}"),
     "unsure": ("·", "quiet", "stays passed: the file that passed was not kept, and the current one fails. {why}"),
@@ -82,8 +82,8 @@ def _show_end(changed: list[Upgraded], backup: Path | None) -> None:
         return
     out.print()
     if backup is not None:
-        out.print(f"  [quiet]{translated('What was replaced is in')}[/] {path_markup(backup)}", soft_wrap=True)
+        out.print(f"  [quiet]{translated('The replaced files are in')}[/] {path_markup(backup)}", soft_wrap=True)
     again = [one.lab.id for one in changed if any(step.action == "again" for step in one.steps)]
     if again:
-        next_command(f"lab grade {again[0]}", "see what it asks now")
+        next_command(f"lab grade {again[0]}", "see what it requires now")
     out.print()

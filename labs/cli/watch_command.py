@@ -134,7 +134,7 @@ class _Watch:
             self._events.put(event)
 
     def _act(self, key: str) -> None:
-        """What a key does. An error of it is shown, and watching goes on."""
+        """What a key does. If it fails, the error is shown and watching continues."""
         try:
             if key == "h":
                 hint(self._lab.id, None, self._here.root)
@@ -154,7 +154,7 @@ class _Watch:
         at = next(index for index, lab in enumerate(labs) if lab.id == self._lab.id)
         ahead = [lab for lab in labs[at + 1 :] + labs[:at] if known.status(lab.id) in ("new", "started")]
         if not ahead:
-            notice("There is no other lab that is not done yet.")
+            notice("All other labs are done.")
             return None
         try:
             start_attempt(self._here, ahead[0])
@@ -183,7 +183,7 @@ class _EndsEarly:
         self._pipes: Pipes | None = None
         self._answered = self._warm = False
         self.superseded = False
-        """Whether the grade that began last is to end: its verdict means nothing."""
+        """Whether the grade that began last is being ended: its verdict is discarded."""
 
     def begin(self) -> None:
         """A grade begins."""

@@ -52,12 +52,12 @@ def shipped_capstones() -> Sequence[Lab]:
 
 
 def is_capstone(lab: Lab) -> TypeGuard[Capstone]:
-    """Whether a lab is a capstone. Told by its name, because a course pack has no such class."""
+    """Whether a lab is a capstone. This is decided by its name, because a course pack does not have the class."""
     return lab.name.startswith("capstone_")
 
 
 def begun_mysteries(progress: Progress, here: Workspace) -> Sequence[Lab]:
-    """The mysteries that a learner has begun, the newest first."""
+    """The mysteries that a learner has started, newest first."""
     if not has_mysteries():
         return ()
     from labs.mystery.mystery_lab import mysteries_in
@@ -66,10 +66,10 @@ def begun_mysteries(progress: Progress, here: Workspace) -> Sequence[Lab]:
 
 
 def has_mysteries() -> bool:
-    """Whether this installation has them; a course pack has not."""
+    """Whether this installation has them; a course pack does not."""
     return find_spec("labs.mystery") is not None
 
 
 def has_capstones() -> bool:
-    """Whether the labs of this command are those of vla-debug-lab itself, which has them; a course pack has not."""
+    """Whether the labs of this command are those of vla-debug-lab itself, which has them; a course pack does not."""
     return are_own() and find_spec("labs.capstones") is not None

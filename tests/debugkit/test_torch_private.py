@@ -303,7 +303,7 @@ def test_without_fake_tensors_the_error_says_so(monkeypatch: pytest.MonkeyPatch,
 def test_without_python_devices_the_error_names_a_version_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(backend_registration, "_setup_privateuseone_for_python_backend", raising=False)
     with pytest.raises(RuntimeError, match=r"2\.10 can"):
-        private.register_python_device("gpu")
+        private.register_python_device("gpu", [])
 
 
 @pytest.mark.parametrize(

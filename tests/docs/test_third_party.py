@@ -1,4 +1,4 @@
-"""Every finding on a script that nobody here wrote has a reading, and the page shows both."""
+"""Every finding on a training script of a public repository has a reading, and the page shows both."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def fault(
     says: str = "",
     also: tuple[str, ...] = (),
 ) -> Callable[[Plant], Plant]:
-    """Register a fault under its function's name. Raises ValueError for one that says nothing of its place."""
+    """Register a fault under its function's name. Raises ValueError for one that does not state its place."""
 
     def register(plant: Plant) -> Plant:
         new = Fault(plant.__name__, code, of, plant, by, module, parameter, says, also)

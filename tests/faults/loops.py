@@ -196,7 +196,7 @@ def no_grad_taken_for_eval_mode(program: Program) -> None:
     program.train = train
 
 
-@fault("DK511", of="cosine_for_each_epoch_with_the_best_weights_kept", by="watch", says="SGD was made anew")
+@fault("DK511", of="cosine_for_each_epoch_with_the_best_weights_kept", by="watch", says="SGD was recreated")
 def optimizer_made_in_each_epoch(program: Program) -> None:
     def train(self: Program) -> None:
         loader = DataLoader(TensorDataset(*quadrants(64)), batch_size=16, shuffle=True)

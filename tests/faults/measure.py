@@ -118,8 +118,8 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         "It is not a first attempt either. Faults and rules were changed together until each fault was found: some had",
         "the wrong line marked, some were not a fault by the rule's definition and were replaced.",
         "",
-        "What it says of [programs that nobody here wrote](third_party.md) is on a page of its own, and so is what it",
-        "finds of [faults planted at random](injection.md), which were not tuned to the rules.",
+        "Two other pages have its results on [training scripts of public repositories](third_party.md) and on",
+        "[faults planted at random](injection.md), which were not tuned to the rules.",
         "",
         *_without_a_fault(detections),
         f"Measured on {today} with torch {torch.__version__} by `python tests/faults/measure.py`, "

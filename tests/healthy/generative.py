@@ -144,7 +144,7 @@ def gumbel_softmax_choice() -> Program:
 
 @program
 def masked_autoencoder() -> Program:
-    """Reconstructs the patches it was not shown; which ones is drawn anew each time."""
+    """Reconstructs the patches it was not shown; which ones is drawn at each call."""
 
     class Masked(nn.Module):
         def __init__(self) -> None:

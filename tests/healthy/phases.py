@@ -151,7 +151,7 @@ def lbfgs_fits_a_curve() -> Program:
 
 @program
 def head_first_and_then_the_whole_network() -> Program:
-    """Two phases with an optimizer each; only the first is handed over."""
+    """Two phases with an optimizer each; only the first is passed to `watch`."""
     model = classifier()
     body, head = model[:-1].requires_grad_(False).eval(), model[-1]
     first = torch.optim.Adam(head.parameters(), lr=1e-2)
@@ -203,7 +203,7 @@ def student_taught_by_a_frozen_teacher() -> Program:
 
 
 @program
-def seeded_anew_for_each_epoch() -> Program:
+def seeded_again_for_each_epoch() -> Program:
     """The seed depends on the epoch, evaluation draws the same noise each time and puts the state back."""
     model = classifier()
 

@@ -21,7 +21,7 @@ def test_check_is_silent_on_a_correct_program(program: Program) -> None:
 def test_watch_is_silent_on_a_correct_program(program: Program) -> None:
     report = program.watch()
     assert_silent(report)
-    assert report.examined, "nothing was watched: the silence says nothing"
+    assert report.examined, "nothing was watched: silence proves nothing"
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(all_programs()) if built(name).steps == LONG])

@@ -116,7 +116,7 @@ def test_keys_do_what_the_commands_do_and_quit_restores_the_terminal(
         assert "03 · The arm that overshoots" in terminal.until(KEYS)
         terminal.press("\x1b[A")  # an arrow
         terminal.press("n")
-        assert "There is no other lab that is not done yet." in terminal.until(KEYS)
+        assert "All other labs are done." in terminal.until(KEYS)
         terminal.press("q")
         assert terminal.ended() == 0
     assert progress.read(in_workspace).progress.labs["03"].hints == 2

@@ -5,10 +5,10 @@ keys may be there:
 
 - `loop`: a function `loop(model, optimizer)` that trains; the fixture then runs under `debugkit.watch` and not `check`.
 - `config`: alone, check_config()'s arguments; the fixture then is a Hydra configuration, its files beside it.
-- `raises`: the exception that ends the loop, where it does not end well.
+- `raises`: the exception that ends the loop, if one does.
 - `expect`: a dict of what must hold of the finding: `module`, `parameter`, `severity`, `message` (a part of it),
 `count`;
-  in a silent fixture, `not_examined`: a part of the reason why the rule stood aside.
+  in a silent fixture, `not_examined`: a part of the reason why the rule was not examined.
 
 In `fires.py` the lines that findings must name end in `# DKNNN` and no finding may name another line.
 """

@@ -53,7 +53,7 @@ def two_ranks(prepare, train_beside):
     Rank 1 runs `train_beside(*prepare())` and exits.
     """
     clean_up()
-    gc.collect()  # here, where their threads are: in the fork, freeing an earlier group would wait for ever
+    gc.collect()  # here, where their threads are: in the fork, freeing an earlier group would wait forever
     folder = Path(tempfile.mkdtemp())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # forking a process that has threads: it runs on one

@@ -35,7 +35,7 @@ def jobs(path: Path) -> dict[str, dict[str, Any]]:
 
 
 @each_workflow
-def test_a_workflow_can_only_read_and_cannot_run_for_ever(path: Path) -> None:
+def test_a_workflow_can_only_read_and_has_a_time_limit(path: Path) -> None:
     assert read(path)["permissions"] == {"contents": "read"}
     assert read(path)[True], "it never starts"
     for name, job in jobs(path).items():

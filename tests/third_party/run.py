@@ -1,4 +1,4 @@
-"""Run scripts that nobody here wrote under `debugkit run`, unmodified, and write down every finding with the date.
+"""Run training scripts of public repositories under `debugkit run`, unmodified, and record every finding with the date.
 
     python tests/third_party/fetch.py ~/third_party
     python tests/third_party/run.py ~/third_party                 # all of them; writes tests/third_party/record.json

@@ -97,7 +97,7 @@ def test_the_flow_loss_vanishes_for_the_exact_velocity(feature, target):
     assert head.loss(feature, target, torch.zeros(5, HORIZON, dtype=torch.bool)) < 1e-6
 
 
-def test_the_flow_samples_anew_and_repeats_by_seed(feature):
+def test_the_flow_samples_again_and_repeats_by_seed(feature):
     head = FlowMatchingHead(WIDTH, HORIZON, ACTION)
     draws = []
     for seed in (0, 0, 1):

@@ -14,7 +14,7 @@ from debugkit.measurements.graph_cut.search import graph_cut_of, unused_paramete
 from debugkit.setup import TrainingSetup
 
 _BATCHES = 8
-"""A head that none of so many batches needs is taken to be unused."""
+"""A head that this many batches do not need counts as unused."""
 
 
 # One forward if nothing is cut. Otherwise four, and two more for each suspected line.

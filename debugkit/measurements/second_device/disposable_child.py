@@ -24,7 +24,7 @@ if sys.platform != "win32":
 
 _SLICE_S = 1.0
 _BLOCKED_S = 10.0
-"""A child that waits this long without using the processor waits for ever: see `_Progress`."""
+"""A child that waits this long without using the processor waits forever: see `_Progress`."""
 
 
 class ChildFailed(Exception):  # noqa: N818 - it describes the child, not an error of the caller
@@ -35,7 +35,7 @@ def in_child(function: Callable[[], Any], seconds: float) -> Any:
     """The JSON result of `function()`, computed in a child that has ended when this returns. Raises ChildFailed.
 
     The child has a copy of the caller's memory, so the model needs no pickling. It uses one thread, because PyTorch's
-    worker threads do not survive a fork and a parallel operation would wait for them for ever.
+    worker threads do not survive a fork and a parallel operation would wait for them forever.
     """
     if not hasattr(os, "fork"):
         raise ChildFailed("This system cannot fork a process.")

@@ -1,4 +1,4 @@
-"""Every gradient is exactly zero in each step since the start of the run: the loss says nothing.
+"""Every gradient is exactly zero in each step since the start of the run, so nothing is learned.
 
 ## What it finds
 A running loop in which the optimizers have gradients, and all of them are exactly 0 in each of the first eight steps or

@@ -7,7 +7,7 @@ returned, while nothing else reads that tensor. Three or more are a `warning`, t
 ## Why it hurts
 A product of matrices is one matrix. The added layers cost memory and time and let the model express nothing new. The
 loss stops where a linear model's loss stops, and more layers do not help. Usual causes: the activation was forgotten in
-`forward`, a helper builds blocks with `activation=None`, or `F.relu(x)` stands alone and its result is not assigned.
+`forward`, a helper builds blocks with `activation=None`, or the result of `F.relu(x)` is not assigned.
 
 ## Evidence
 The layers in order, the widths between them, and the number of layers that a `warning` needs.
@@ -78,7 +78,7 @@ class LinearStacks(PlainData):
 
 
 MANY = 3
-"""From so many layers on, no intended factorisation is left."""
+"""A stack of this many layers or more is not an intended factorisation."""
 
 
 @rule(

@@ -5,10 +5,9 @@ Inputs and outputs of modules with values larger than a tenth of the dtype's max
 input that autocast is about to convert counts as float16.
 
 ## Why it hurts
-The missing factor of ten comes with the next batch or within the next thousand steps. The value is then Inf, and the
-next one NaN. Float16 ends at 65504, and the residual streams of large pretrained models come close to it or exceed it
-(T5's gated feed-forward, at 6.3e4, is the best-known case). They were trained in bfloat16, which has the range of
-float32.
+Values often grow tenfold with another batch or within a thousand steps. The value is then Inf, and the next one NaN.
+Float16 ends at 65504, and the residual streams of large pretrained models come close to it or exceed it (T5's gated
+feed-forward, at 6.3e4, is the best-known case). They were trained in bfloat16, which has the range of float32.
 
 ## Evidence
 `largest`, the `limit` of the `dtype`, the `fraction` of the limit with its `threshold`, 0.1, and the `modules` with

@@ -51,7 +51,7 @@ class TrainingHistory:
 
 TIMES = 2.0
 FAR = 8.0
-"""Below so many times the loss of guessing, the loss is high and falls within a few steps."""
+"""Below this multiple of the loss of guessing, the loss is high but falls within a few steps."""
 FEWEST = 8
 
 

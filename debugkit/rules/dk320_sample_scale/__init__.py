@@ -48,7 +48,7 @@ class SampleSizes:
     path: str
     samples: int
     usual: float
-    """Nine samples in ten are at most so large."""
+    """The 90th percentile of the samples' sizes."""
     largest: float
     large: tuple[tuple[int, int], ...]
     """The batch and the row of each sample that is at least 300 times as large as `usual`."""

@@ -20,7 +20,7 @@ Call `model.eval()` before validation and `model.train()` after it.
 ## When it stays silent
 - Passes in eval mode, also with single modules set back to training mode (Monte-Carlo dropout).
 - Several passes over the same input, or passes over one sample (a policy that acts).
-- Statistics that are computed anew: reset or loaded before the passes, or averaged with `momentum=None`.
+- Statistics that are computed again: reset or loaded before the passes, or averaged with `momentum=None`.
 - Passes before each training step, such as pseudo-labels. If such passes come before the first step, as when a policy
   collects data, the rule is not examined.
 - Loops that call parts of the model and not the model itself; these are not examined.

@@ -1,8 +1,8 @@
-"""The optimizer is made anew in each epoch, so its averages (the moments of Adam, the momentum) start from zero.
+"""The optimizer is recreated in each epoch, so its averages (the moments of Adam, the momentum) start from zero.
 
 ## What it finds
 Three or more optimizers of one class, one after the other, over the same parameters and with the same settings, each of
-which trained for one epoch of the same data. The state of one was not handed to the next, and nothing else changed
+which trained for one epoch of the same data. The state of one was not passed to the next, and nothing else changed
 between the last step of one and the first step of the next. An optimizer whose `state` is emptied in each epoch counts
 as a new one.
 
@@ -16,7 +16,7 @@ How often the optimizer was replaced and the threshold, 2, and the smallest numb
 is the one that makes the optimizer.
 
 ## Fix
-Make the optimizer once, before the loop over the epochs. If it has to be made anew, give it the state of the previous
+Make the optimizer once, before the loop over the epochs. If it has to be recreated, load the state of the previous
 one: `optimizer.load_state_dict(previous.state_dict())`.
 
 ## When it stays silent
@@ -25,7 +25,7 @@ one: `optimizer.load_state_dict(previous.state_dict())`.
 - Rounds: federated averaging, meta-learning and k-fold validation, which load, restore or replace weights; continual
   and active learning, which change the data; rounds of more than one epoch each.
 - Plain SGD, which keeps no state, and closures (LBFGS).
-- State that is handed over with `load_state_dict()`.
+- State that is passed on with `load_state_dict()`.
 - Two optimizers that take turns.
 - Loops whose batches do not come from a DataLoader are not examined.
 
@@ -49,7 +49,7 @@ from debugkit.rule import Context, rule
 _REPLACEMENTS = 2
 _STEPS = 2
 _RESTART = 1.5
-"""A rate that is so much higher than that of the step before is a restart, and no step of a schedule."""
+"""A rate this many times as high as that of the previous step is a restart, not a step of a schedule."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def judge(seen: ReplacedOptimizers, context: Context) -> Iterator[Finding]:
         if len(run) < _REPLACEMENTS:
             continue
         first = run[0]
-        what = f"The state of {first.optimizer} was emptied" if first.emptied else f"{first.optimizer} was made anew"
+        what = f"The state of {first.optimizer} was emptied" if first.emptied else f"{first.optimizer} was recreated"
         yield context.finding(
             f"{what} {len(run)} times, each time after at most one epoch, with the same parameters and settings: its "
             "averages of the gradients started from zero each time.",

@@ -30,7 +30,7 @@ from debugkit.structure import tensors_in
 
 _REMEMBERED = 64
 _MOST_FOLLOWED = 4096
-_SUSPICIOUS = 5  # the holder is searched for once so many graphs are alive
+_SUSPICIOUS = 5  # with this many graphs alive, the holder is searched for
 
 
 class _Token:

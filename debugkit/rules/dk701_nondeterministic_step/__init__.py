@@ -26,8 +26,8 @@ but two runs of the program differ. A value from outside torch is a `warning`, b
 changes from pass to pass.
 
 ## Cost
-These are two training steps without the optimizer. If they differ, two more forward passes find the operation; they are
-slower, because each operation is recorded.
+These are two training steps without the optimizer. If they differ, two more forward passes find the operation. The
+latter are slower, because each operation is recorded.
 
 ## Lesson
 [Lab 72](../../lessons/reproducibility/72_a_step_apart.md)

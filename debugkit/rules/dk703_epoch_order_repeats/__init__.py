@@ -117,7 +117,7 @@ class TrainedEpochs:
     """The iterations of samplers in a live loop that were followed by training steps."""
 
     repeated: tuple[RepeatedEpoch, ...]
-    """Of distributed samplers."""
+    """Repeated epochs of distributed samplers."""
     starts: int
     orders: tuple[RepeatedOrder, ...] = ()
     same_batch: tuple[SameBatch, ...] = ()

@@ -25,7 +25,7 @@ from debugkit.rules.dk703_epoch_order_repeats import (
 
 _COMPARED = 64
 _FEWEST = 10
-"""Two shuffled orders of so many indices are equal by chance once in 3,628,800 times."""
+"""Two shuffled orders of this many indices are equal by chance once in 3,628,800 times."""
 _REMEMBERED = 256
 
 
@@ -127,7 +127,7 @@ class TrainedEpochsProbe(Probe[TrainedEpochs]):
 
 
 def _epochs(starts: list[_Start]) -> Iterator[RepeatedEpoch]:
-    """Of a DistributedSampler: the epochs for which it was iterated more than once."""
+    """The epochs for which a DistributedSampler was iterated more than once."""
     if not isinstance(starts[0].sampler(), DistributedSampler):
         return
     by_epoch: dict[int, list[_Start]] = {}
@@ -140,7 +140,7 @@ def _epochs(starts: list[_Start]) -> Iterator[RepeatedEpoch]:
 
 
 def _orders(starts: list[_Start]) -> Iterator[RepeatedOrder]:
-    """Of a sampler that shuffles: whether an order came back."""
+    """Whether an order of a sampler that shuffles came back."""
     sampler = starts[0].sampler()
     if not isinstance(sampler, RandomSampler | SubsetRandomSampler):
         return
@@ -165,7 +165,7 @@ def _orders(starts: list[_Start]) -> Iterator[RepeatedOrder]:
 
 
 def _same_batch(starts: list[_Start]) -> Iterator[SameBatch]:
-    """Of a loader that is started again for each step: whether it was read no further than the same first indices."""
+    """Whether a loader that is started again for each step was read no further than the same first indices."""
     sampler = starts[0].sampler()
     if not isinstance(sampler, Sized):
         return

@@ -24,7 +24,7 @@ random state. Steps that are not repeatable even without saving are not examined
 belong to the loop and are not checked.
 
 ## Cost
-These are three training steps; if the runs differ, two more.
+These are three training steps, and two more if the runs differ.
 
 ## Lesson
 [Lab 72](../../lessons/reproducibility/72_a_step_apart.md)

@@ -2,7 +2,7 @@
 
 ## What it finds
 A DistributedDataParallel without `find_unused_parameters` ran a forward and a backward, and some of the parameters that
-it reduces got no gradient. The finding names them now, before the next forward raises.
+it reduces got no gradient. The finding names them before the next forward raises.
 
 ## Why it hurts
 DDP averages a bucket of gradients once all parameters of the bucket have a gradient. An unused parameter never gets

@@ -23,7 +23,7 @@ def regression(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def noisy(model: nn.Module, x: Tensor) -> Tensor:
-    """A flow-matching loss in small: the target is drawn anew at each call."""
+    """A flow-matching loss in small: a new target is drawn at each call."""
     return (model(x) - torch.randn(len(x), 1)).pow(2).mean()
 
 

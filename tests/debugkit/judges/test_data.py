@@ -230,7 +230,7 @@ def test_initial_loss_stays_silent_where_guessing_is_no_measure(changes: dict[st
     assert judged("DK312", losses, TrainingHistory(None)) == []
 
 
-def test_initial_loss_says_nothing_about_trained_weights() -> None:
+def test_initial_loss_of_trained_weights_is_not_judged() -> None:
     losses = ClassificationLosses((call(mean=50.0),))
     with pytest.raises(NotExamined, match="the optimizer has taken steps"):
         judged("DK312", losses, TrainingHistory("the optimizer has taken steps"))

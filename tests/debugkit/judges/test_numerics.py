@@ -176,7 +176,7 @@ def test_what_has_a_healthy_reason_is_left_alone(known: dict[str, object], ratio
     assert judged("DK206", seen, None) == []
 
 
-def test_steps_at_a_learning_rate_of_zero_say_nothing() -> None:
+def test_steps_at_a_learning_rate_of_zero_are_ignored() -> None:
     seen = ParameterUpdates((history([update(0.0, rate=0.0)] * 5, largest_ratio=0.0),))
     assert judged("DK206", seen, None) == []
 

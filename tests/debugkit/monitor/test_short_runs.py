@@ -86,13 +86,13 @@ def test_skipped_steps_are_counted_apart() -> None:
     assert run.steps == 3
 
 
-def test_steps_by_an_optimizer_that_was_not_handed_over_are_counted_apart() -> None:
+def test_steps_by_an_optimizer_that_was_not_passed_are_counted_separately() -> None:
     model, optimizer = policy()
     unrelated = nn.Linear(3, 2)
     with debugkit.watch(model, optimizer) as run:
         train(model, optimizer, 2)
         train(model, torch.optim.SGD(model.parameters(), lr=0.1), 6)
         train(unrelated, torch.optim.SGD(unrelated.parameters(), lr=0.1), 1)
-        expected = "Sequential, 2 steps watched, 6 further steps by an optimizer that was not handed over"
+        expected = "Sequential, 2 steps watched, 6 further steps by an optimizer that was not passed to watch()"
         assert run.report.title == expected
     assert run.report.title == expected

@@ -179,9 +179,9 @@ fault(
     ],
 )
 fault(
-    "optimizer_made_anew_each_epoch",
+    "optimizer_recreated_each_epoch",
     "DK511",
-    "the optimizer is made anew in each epoch, so its averages are lost",
+    "the optimizer is recreated in each epoch, so its averages are lost",
     [(r"^(        )(model\.train\(\))$", r"\1\2\n\1optimizer.state.clear()")],
 )
 fault(

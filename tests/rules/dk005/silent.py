@@ -87,7 +87,7 @@ class KeepsTheLastAttention(nn.Module):
         return {"loss": self.head(x / self.temperature).mean()}
 
 
-def made_anew_each_step():
+def recreated_each_step():
     model = KeepsTheLastAttention()
     model(torch.randn(3, 4))
     return {"model": model, "batch": {"x": torch.randn(3, 4)}}

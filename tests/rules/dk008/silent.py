@@ -166,7 +166,7 @@ def last_state_of_a_recurrent_layer():
 
 
 def branch_below_the_noise_of_the_step():
-    """The branch is read through `argmin` alone, and the step draws from a generator that is seeded anew each time."""
+    """The branch is read through `argmin` alone, and the step draws from a generator that is seeded again each time."""
 
     class Quantised(nn.Module):
         def __init__(self):

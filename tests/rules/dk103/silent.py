@@ -33,7 +33,7 @@ def group_of_a_frozen_tower_filtered_to_nothing():
     return _program(model, torch.optim.AdamW(groups))
 
 
-def frozen_tower_handed_over_with_the_rest():
+def frozen_tower_passed_with_the_rest():
     model = Policy()
     model.vision.requires_grad_(False)
     return _program(

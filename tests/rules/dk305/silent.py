@@ -18,7 +18,7 @@ def self_attention_over_time():
     return {"model": layer, "batch": torch.randn(3, 5, 8), "loss_fn": _regression}
 
 
-def noise_drawn_anew_in_each_pass():
+def new_noise_in_each_pass():
     class Flow(nn.Module):
         def __init__(self):
             super().__init__()

@@ -121,7 +121,7 @@ def modality_that_is_not_there():
     }
 
 
-def noise_from_a_generator_that_is_seeded_anew():
+def noise_from_a_generator_that_is_seeded_again():
     """Two equal passes differ more than the image moves the loss, so nothing can be said of the image."""
 
     def loss_fn(model, batch):

@@ -30,7 +30,7 @@ class CachedAverage(nn.Module):
         return output
 
 
-def positions_start_anew_with_the_cache():
+def positions_start_again_with_the_cache():
     ids = torch.randint(0, 32, (2, 6))
     return {
         "model": CachedAverage(),

@@ -61,7 +61,7 @@ def before_the_optimizer():
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"severity": "warning"}}
 
 
-def optimizer_was_built_anew():
+def optimizer_was_recreated():
     """The encoder is unfrozen and a new optimizer is created; the scheduler still has the old one."""
     model, old = _policy()
     schedule = CosineAnnealingLR(old, 10)
@@ -83,7 +83,7 @@ def optimizer_was_built_anew():
     }
 
 
-def optimizer_was_built_anew_and_none_given():
+def optimizer_was_recreated_and_none_given():
     model, old = _policy()
     schedule = CosineAnnealingLR(old, 10)
     new = torch.optim.AdamW(model.parameters(), lr=0.01)

@@ -53,7 +53,7 @@ def monte_carlo_dropout():
     return _program(loop, nn.LayerNorm(8), nn.Dropout(0.2))
 
 
-def statistics_computed_anew():
+def statistics_computed_again():
     def loop(model, optimizer):
         for _ in range(2):
             _train(model, optimizer)

@@ -26,7 +26,7 @@ def adam_in_the_loop_over_the_epochs():
             for (batch,) in loader:
                 _step(model, optimizer, batch)
 
-    return {"model": _model(), "loop": loop, "expect": {"message": "AdamW was made anew 2 times"}}
+    return {"model": _model(), "loop": loop, "expect": {"message": "AdamW was recreated 2 times"}}
 
 
 def function_that_trains_one_epoch():
@@ -47,7 +47,7 @@ def function_that_trains_one_epoch():
                 for (batch,) in DataLoader(DATA, batch_size=8):
                     model(batch)
 
-    return {"model": _model(), "loop": loop, "expect": {"message": "SGD was made anew 2 times"}}
+    return {"model": _model(), "loop": loop, "expect": {"message": "SGD was recreated 2 times"}}
 
 
 class _Trainer:

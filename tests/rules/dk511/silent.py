@@ -143,7 +143,7 @@ def sgd_without_momentum():
     return _program(loop)
 
 
-def state_handed_over():
+def state_passed_on():
     """Each epoch saves its optimizer, and the next one loads it."""
     loader = DataLoader(DATA, batch_size=4)
 
@@ -229,7 +229,7 @@ def two_optimizers_that_take_turns():
 
 
 def fits_without_a_loader():
-    """The value function is fitted anew after each batch of episodes."""
+    """The value function is fitted again after each batch of episodes."""
 
     def loop(model, _):
         for _number in range(4):

@@ -32,7 +32,7 @@ def _arguments(sampler, **expect):
     }
 
 
-def generator_made_anew_in_each_epoch():
+def generator_recreated_in_each_epoch():
     return _arguments(
         SeededEachTime(), severity="warning", message="The sampler of the train loader (SeededEachTime) gives the same"
     )
