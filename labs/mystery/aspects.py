@@ -51,7 +51,7 @@ ASPECTS: tuple[Aspect, ...] = (
         "tokens",
         "behaviour",
         "Instructions become the right ids and masks",
-        "A sentence must become its words' ids, cut at the length, with a mask that is 1 for each of them and 0 after them.",
+        "A sentence must become the ids that the tokenizer states, cut at the length, with a mask that is 1 for each of them and 0 for padding.",
         "lab run mystery",
         inputs.tokens_inputs,
     ),

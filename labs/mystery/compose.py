@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from random import Random
 from string import Template
 
-from labs.mystery import encoder_parts, head_parts, policy_parts, train_parts
+from labs.mystery import encoder_parts, head_parts, policy_parts, tokenizer_parts, train_parts
 from labs.mystery.names import draw_names
 
 FILES = ("policy.py", "train.py")
 DIMENSIONS: dict[str, tuple[str, ...]] = {
+    "tokenizer": tuple(tokenizer_parts.TOKENIZERS),
+    "padding": tokenizer_parts.SIDES,
     "pixels": tuple(policy_parts.PIXELS),
     "tower": tuple(encoder_parts.TOWERS),
     "text": tuple(encoder_parts.TEXTS),
@@ -51,6 +53,7 @@ def compose(random: Random) -> Program:
     """Draw a program."""
     forms = {name: random.choice(options) for name, options in DIMENSIONS.items()}
     names = draw_names(random)
+    names["the_padding"] = forms["padding"]
     names["the_width"] = str(random.choice((16, 24)))
     names["the_horizon"] = str(random.choice((4, 5, 6)))
     names["the_rate"] = random.choice(("3e-3", "2e-3", "5e-3"))
@@ -63,12 +66,13 @@ def compose(random: Random) -> Program:
 
 
 def _policy(forms: Mapping[str, str]) -> str:
+    texts = encoder_parts.TEXTS if forms["padding"] == "right" else encoder_parts.TEXTS_FROM_THE_LEFT
     parts = (
         policy_parts.CONFIG,
-        policy_parts.TOKENIZER,
+        tokenizer_parts.TOKENIZERS[forms["tokenizer"]][forms["padding"]],
         policy_parts.PIXELS[forms["pixels"]],
         encoder_parts.TOWERS[forms["tower"]],
-        encoder_parts.TEXTS[forms["text"]],
+        texts[forms["text"]],
         head_parts.FUSIONS[forms["fusion"]],
         head_parts.HEADS[forms["head"]],
         policy_parts.SCALERS[forms["scaler"]],

@@ -98,73 +98,18 @@ class $Tower(nn.Module):
 ''',
 }
 
-TEXTS = {
-    "mean": '''
+_LLAMA = '''
 class $Text(nn.Module):
-    """Tokens (B, L) to one feature for each instruction, (B, D): the mean of its words.
+    """Tokens (B, L) to one feature for each instruction, (B, D): a small Llama's last token.
 
-    An instruction may have no word: its feature is then of no meaning, but finite.
-    """
-
-    def __init__(self, config: $Config) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(len(WORDS), config.$width)
-        self.out = nn.Linear(config.$width, config.$width)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        $words = self.embed(input_ids)  # (B, L, D)
-        weight = attention_mask.unsqueeze(-1).float()  # (B, L, 1)
-        total = ($words * weight).sum(dim=1)
-        return self.out(total / weight.sum(dim=1).clamp(min=1.0))
-''',
-    "gru": '''
-class $Text(nn.Module):
-    """Tokens (B, L) to one feature for each instruction, (B, D): a GRU's state after its last word.
-
-    An instruction may have no word: its feature is then of no meaning, but finite.
-    """
-
-    def __init__(self, config: $Config) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(len(WORDS), config.$width)
-        self.gru = nn.GRU(config.$width, config.$width, batch_first=True)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        $words, _ = self.gru(self.embed(input_ids))  # (B, L, D)
-        last = (attention_mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
-        return $words[torch.arange(len(last)), last]
-''',
-    "attention": '''
-class $Text(nn.Module):
-    """Tokens (B, L) to one feature for each instruction, (B, D): a learnt mean of its words.
-
-    An instruction may have no word: its feature is then of no meaning, but finite.
-    """
-
-    def __init__(self, config: $Config) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(len(WORDS), config.$width)
-        self.score = nn.Linear(config.$width, 1)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        $words = self.embed(input_ids)  # (B, L, D)
-        score = self.score($words).squeeze(-1)  # (B, L)
-        score = score.masked_fill(attention_mask == 0, -1e4)
-        weight = score.softmax(dim=-1)  # (B, L)
-        return ($words * weight.unsqueeze(-1)).sum(dim=1)
-''',
-    "llama": '''
-class $Text(nn.Module):
-    """Tokens (B, L) to one feature for each instruction, (B, D): a small Llama's last word.
-
-    An instruction may have no word: its feature is then of no meaning, but finite.
+    An instruction may have no token: its feature is then of no meaning, but finite.
     """
 
     def __init__(self, config: $Config) -> None:
         super().__init__()
         self.model = LlamaModel(
             LlamaConfig(
-                vocab_size=len(WORDS),
+                vocab_size=len(VOCABULARY),
                 hidden_size=config.$width,
                 intermediate_size=2 * config.$width,
                 num_hidden_layers=1,
@@ -182,7 +127,94 @@ class $Text(nn.Module):
             attention_mask=attention_mask,
             position_ids=position_ids_from_mask(attention_mask),
         ).last_hidden_state  # (B, L, D)
+'''
+
+TEXTS = {
+    "mean": '''
+class $Text(nn.Module):
+    """Tokens (B, L) to one feature for each instruction, (B, D): the mean of its tokens.
+
+    An instruction may have no token: its feature is then of no meaning, but finite.
+    """
+
+    def __init__(self, config: $Config) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(len(VOCABULARY), config.$width)
+        self.out = nn.Linear(config.$width, config.$width)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        $words = self.embed(input_ids)  # (B, L, D)
+        weight = attention_mask.unsqueeze(-1).float()  # (B, L, 1)
+        total = ($words * weight).sum(dim=1)
+        return self.out(total / weight.sum(dim=1).clamp(min=1.0))
+''',
+    "gru": '''
+class $Text(nn.Module):
+    """Tokens (B, L) to one feature for each instruction, (B, D): a GRU's state after its last token.
+
+    An instruction may have no token: its feature is then of no meaning, but finite.
+    """
+
+    def __init__(self, config: $Config) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(len(VOCABULARY), config.$width)
+        self.gru = nn.GRU(config.$width, config.$width, batch_first=True)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        $words, _ = self.gru(self.embed(input_ids))  # (B, L, D)
         last = (attention_mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
         return $words[torch.arange(len(last)), last]
 ''',
+    "attention": '''
+class $Text(nn.Module):
+    """Tokens (B, L) to one feature for each instruction, (B, D): a learnt mean of its tokens.
+
+    An instruction may have no token: its feature is then of no meaning, but finite.
+    """
+
+    def __init__(self, config: $Config) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(len(VOCABULARY), config.$width)
+        self.score = nn.Linear(config.$width, 1)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        $words = self.embed(input_ids)  # (B, L, D)
+        score = self.score($words).squeeze(-1)  # (B, L)
+        score = score.masked_fill(attention_mask == 0, -1e4)
+        weight = score.softmax(dim=-1)  # (B, L)
+        return ($words * weight.unsqueeze(-1)).sum(dim=1)
+''',
+    "llama": _LLAMA
+    + """        last = (attention_mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
+        return $words[torch.arange(len(last)), last]
+""",
 }
+"""For instructions that are padded on the right."""
+
+TEXTS_FROM_THE_LEFT = {
+    **TEXTS,
+    "gru": '''
+class $Text(nn.Module):
+    """Tokens (B, L) to one feature for each instruction, (B, D): a GRU's state after its last token.
+
+    Padding leaves the state as it is. An instruction may have no token: its feature is then of no meaning, but finite.
+    """
+
+    def __init__(self, config: $Config) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(len(VOCABULARY), config.$width)
+        self.cell = nn.GRUCell(config.$width, config.$width)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        $words = self.embed(input_ids)  # (B, L, D)
+        memory = torch.zeros_like($words[:, 0])  # (B, D)
+        for column in range(input_ids.shape[1]):
+            read = self.cell($words[:, column], memory)
+            memory = torch.where(attention_mask[:, column, None] > 0, read, memory)
+        return memory
+''',
+    "llama": _LLAMA
+    + """        return $words[:, -1]
+""",
+}
+"""For instructions that are padded on the left."""

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -49,7 +50,11 @@ class Running:
             fresh = self._probe._fresh(self._learner).state_dict()
         names = self.program.names
         coarse = self.program.forms["precision"] != "float32"
-        return Facts(int(names["the_horizon"]), random_state(rng, fresh), names, coarse)
+        policy = self._learner.policy
+        columns = signature(getattr(policy, names["tokenize"])).parameters["length"].default
+        from_the_left = names["the_padding"] == "left"
+        horizon, size = int(names["the_horizon"]), len(policy.VOCABULARY)
+        return Facts(horizon, random_state(rng, fresh), names, coarse, size, columns, from_the_left)
 
     def measure(self, aspect: Aspect, inputs: Mapping[str, Any]) -> Any:
         """What the probe gives. Raises whatever the program raises."""

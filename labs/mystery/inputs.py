@@ -13,7 +13,7 @@ from labs.grading.rng import Rng
 
 WORDS = ("take", "move", "the", "red", "blue", "left", "right", "slowly", "now")
 SIDE, TOKENS, JOINTS, NUMBERS = 16, 6, 5, 3
-"""Pixels a side, columns of text, numbers of a state and of an action."""
+"""Pixels a side, columns of text in a batch, numbers of a state and of an action."""
 Batch = dict[str, Tensor]
 
 
@@ -26,6 +26,12 @@ class Facts:
     names: Mapping[str, str]
     coarse: bool
     """Whether the program trains in bfloat16, where another order of operations rounds to another value."""
+    vocabulary: int
+    """How many tokens there are; the first is padding."""
+    columns: int
+    """The length that sentences are cut at."""
+    from_the_left: bool
+    """Whether padding is on the left of an instruction."""
 
 
 def random_state(rng: Rng, healthy: Mapping[str, Tensor]) -> Batch:
@@ -44,39 +50,41 @@ def _changed(rng: Rng, name: str, one: Tensor) -> Tensor:
     return one + 0.05 * noise + 0.3 * one.std(unbiased=False) * noise
 
 
-def random_batch(rng: Rng, size: int, horizon: int, columns: int = TOKENS) -> Batch:
+def random_batch(rng: Rng, size: int, facts: Facts, columns: int = TOKENS) -> Batch:
     """Frames with random images, text of different lengths and padded ends of chunks."""
     lengths = rng.integers(1, TOKENS + 1, size, 1)
     lengths[0] = min(3, TOKENS)
     attention_mask = (torch.arange(columns) < lengths).long()
-    steps = rng.integers(1, horizon + 1, size, 1)
-    steps[0] = horizon - 1
+    if facts.from_the_left:
+        attention_mask = attention_mask.flip(1)
+    steps = rng.integers(1, facts.horizon + 1, size, 1)
+    steps[0] = facts.horizon - 1
     return {
         "image": rng.integers(0, 256, size, SIDE, SIDE, 3).to(torch.uint8),
-        "input_ids": rng.integers(2, 2 + len(WORDS), size, columns) * attention_mask,
+        "input_ids": rng.integers(1, facts.vocabulary, size, columns) * attention_mask,
         "attention_mask": attention_mask,
         "state": rng.normal(size, JOINTS),
-        "action": 1.5 * rng.normal(size, horizon, NUMBERS),
-        "action_is_pad": torch.arange(horizon) >= steps,
+        "action": 1.5 * rng.normal(size, facts.horizon, NUMBERS),
+        "action_is_pad": torch.arange(facts.horizon) >= steps,
     }
 
 
 def _of_sizes(rng: Rng, facts: Facts, *sizes: int) -> list[Batch]:
-    return [random_batch(rng, size, facts.horizon) for size in sizes]
+    return [random_batch(rng, size, facts) for size in sizes]
 
 
 def outputs_inputs(rng: Rng, facts: Facts) -> dict[str, Any]:
     batches = _of_sizes(rng, facts, 1, 2, 5, facts.horizon)
-    wide = random_batch(rng, 4, facts.horizon, TOKENS + 3)
-    silent = random_batch(rng, 3, facts.horizon)
+    wide = random_batch(rng, 4, facts, TOKENS + 3)
+    silent = random_batch(rng, 3, facts)
     silent["attention_mask"][1] = 0  # an empty instruction
-    far = random_batch(rng, 4, facts.horizon)
+    far = random_batch(rng, 4, facts)
     far["state"] = 40.0 * far["state"]
     return {"state": dict(facts.state), "batches": [*batches, wide, far], "wordless": silent}
 
 
 def one_batch(rng: Rng, facts: Facts) -> dict[str, Any]:
-    return {"state": dict(facts.state), "batch": random_batch(rng, 6, facts.horizon)}
+    return {"state": dict(facts.state), "batch": random_batch(rng, 6, facts)}
 
 
 def checkpoint_inputs(_rng: Rng, facts: Facts) -> dict[str, Any]:
@@ -99,7 +107,7 @@ def evaluation_inputs(rng: Rng, facts: Facts) -> dict[str, Any]:
 def data_inputs(rng: Rng, facts: Facts) -> dict[str, Any]:
     episodes = []
     for length in (facts.horizon + 2, 1, facts.horizon):
-        words = random_batch(rng, 1, facts.horizon)
+        words = random_batch(rng, 1, facts)
         episodes.append(
             {
                 "image": rng.integers(0, 256, length, SIDE, SIDE, 3).to(torch.uint8),
@@ -117,16 +125,16 @@ def order_inputs(rng: Rng, _facts: Facts) -> dict[str, Any]:
 
 
 def scaling_inputs(rng: Rng, facts: Facts) -> dict[str, Any]:
-    batch = random_batch(rng, 30, facts.horizon)
+    batch = random_batch(rng, 30, facts)
     spread, centre = torch.tensor([0.07, 2.0, 0.0]), torch.tensor([0.2, -1.0, 0.5])
     real = spread * batch["action"] + centre  # the last number is constant
     action = torch.where(batch["action_is_pad"][..., None], torch.tensor(9.0), real)
     return {"action": action, "action_is_pad": batch["action_is_pad"], "others": real[:4]}
 
 
-def tokens_inputs(rng: Rng, _facts: Facts) -> dict[str, Any]:
+def tokens_inputs(rng: Rng, facts: Facts) -> dict[str, Any]:
     counts = (1, 3, 5, 8, rng.integer(1, 9))
-    return {"sentences": [_sentence(rng, count) for count in counts], "length": TOKENS}
+    return {"sentences": [_sentence(rng, count) for count in counts], "length": facts.columns}
 
 
 def _sentence(rng: Rng, count: int) -> str:

@@ -38,6 +38,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     # Functions.
     "prepare_image": ("prepare_image", "to_pixels", "preprocess", "pixel_values"),
     "tokenize": ("tokenize", "encode_text", "to_ids", "tokens_of"),
+    "pieces_of": ("pieces_of", "split_into_pieces", "piece_ids", "segment"),
     "fit_scaler": ("fit_scaler", "statistics_of", "measure_actions", "scale_of"),
     "make_optimizer": ("make_optimizer", "build_optimizer", "optimizer_for", "configure_optimizer"),
     "make_scheduler": ("make_scheduler", "build_scheduler", "schedule_for", "warmup_and_decay"),

@@ -18,9 +18,6 @@ Checkpoints of earlier runs are in use, so the names and shapes of the parameter
 
 CONFIG = '''
 IMAGE_SIZE, STATE_DIM, ACTION_DIM = 16, 5, 3
-WORDS = ("<pad>", "<bos>", "take", "move", "the", "red", "blue", "left", "right", "slowly", "now")
-IDS = {word: index for index, word in enumerate(WORDS)}
-PAD, BOS = IDS["<pad>"], IDS["<bos>"]
 
 
 @dataclass(frozen=True)
@@ -30,18 +27,6 @@ class $Config:
     $width: int = $the_width
     $horizon: int = $the_horizon
     $dropout: float = 0.1
-'''
-
-TOKENIZER = '''
-def $tokenize(sentences: Sequence[str], length: int = 6) -> tuple[Tensor, Tensor]:
-    """Ids and mask, both (B, L). A sentence is cut at the length and padded on the right."""
-    input_ids = torch.full((len(sentences), length), PAD)
-    attention_mask = torch.zeros(len(sentences), length, dtype=torch.long)
-    for row, sentence in enumerate(sentences):
-        ids = [BOS, *(IDS[word] for word in sentence.split())][:length]
-        input_ids[row, : len(ids)] = torch.tensor(ids)
-        attention_mask[row, : len(ids)] = 1
-    return input_ids, attention_mask
 '''
 
 PIXELS = {

@@ -291,6 +291,8 @@ def _examples(count: int, size: int = 6, seed: int = 3) -> list[Batch]:
         input_ids = torch.randint(2, 11, (size, 6), generator=random) * mask
         state = torch.randn(size, 5, generator=random)
         action = (state @ mix)[:, None].expand(-1, int(NAMES["the_horizon"]), -1) + (input_ids[:, 1:2, None] > 6)
+        if NAMES["the_padding"] == "left":
+            input_ids, mask = input_ids.flip(1), mask.flip(1)
         pad = torch.arange(int(NAMES["the_horizon"])) >= torch.randint(2, 7, (size, 1), generator=random)
         names = ("image", "input_ids", "attention_mask", "state", "action", "action_is_pad")
         batches.append(dict(zip(names, (image, input_ids, mask, state, action.contiguous(), pad), strict=True)))

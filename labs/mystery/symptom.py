@@ -70,7 +70,8 @@ def _trained_row(learner: Any) -> str:
 
 def _padding_row(learner: Any) -> str:
     policy, batch = _fresh(learner).eval(), _examples(1)[0]
-    wide = batch | {name: F.pad(batch[name], (0, 3)) for name in ("input_ids", "attention_mask")}
+    more = (3, 0) if NAMES["the_padding"] == "left" else (0, 3)
+    wide = batch | {name: F.pad(batch[name], more) for name in ("input_ids", "attention_mask")}
     with torch.no_grad():
         return f"{float(policy(**batch)):.4f}, {float(policy(**wide)):.4f}"
 

@@ -26,6 +26,16 @@ DATA = (
                 "        last = (attention_mask.sum(dim=1) - 1).clamp(min=0)  # (B,)\n        return $words[torch.arange(len(last)), last]",
                 "        return $words[:, -1]",
             ),
+            Edit(
+                POLICY,
+                "        return $words[:, -1]",
+                "        last = (attention_mask.sum(dim=1) - 1).clamp(min=0)  # (B,)\n        return $words[torch.arange(len(last)), last]",
+            ),
+            Edit(
+                POLICY,
+                "            read = self.cell($words[:, column], memory)\n            memory = torch.where(attention_mask[:, column, None] > 0, read, memory)",
+                "            memory = self.cell($words[:, column], memory)",
+            ),
         ),
     ),
     Operator(
@@ -206,8 +216,17 @@ DATA = (
         "text",
         "tokens",
         "Short instructions are confused with each other, long ones are not.",
-        "The mask has one token too many: the first column of padding counts as a word.",
-        (Edit(POLICY, "attention_mask[row, : len(ids)] = 1", "attention_mask[row, : len(ids) + 1] = 1"),),
+        "The mask has one token too many: a column of padding counts as a token.",
+        (
+            Edit(POLICY, "attention_mask[row, : len(ids)] = 1", "attention_mask[row, : len(ids) + 1] = 1"),
+            Edit(POLICY, "attention_mask[row, -len(ids) :] = 1", "attention_mask[row, -len(ids) - 1 :] = 1"),
+            Edit(POLICY, "(torch.arange(length) < counts)", "(torch.arange(length) <= counts)"),
+            Edit(POLICY, "(torch.arange(length).flip(0) < counts)", "(torch.arange(length).flip(0) <= counts)"),
+            Edit(POLICY, "int(column < len(ids))", "int(column <= len(ids))"),
+            Edit(POLICY, "int(column >= len(padding))", "int(column >= len(padding) - 1)"),
+            Edit(POLICY, "torch.arange(length) < counts[:, None]", "torch.arange(length) <= counts[:, None]"),
+            Edit(POLICY, "length - counts[:, None]", "length - 1 - counts[:, None]"),
+        ),
     ),
     Operator(
         "cut_at_the_front",
@@ -217,8 +236,13 @@ DATA = (
         "text",
         "tokens",
         "Long instructions are followed as if their first words were missing.",
-        "A long sentence is cut at its beginning, so its first words and the first token are lost.",
-        (Edit(POLICY, "for word in sentence.split())][:length]", "for word in sentence.split())][-length:]"),),
+        "A long sentence is cut at its beginning, so its first words are lost.",
+        (
+            Edit(POLICY, "for word in sentence.split())][:length]", "for word in sentence.split())][-length:]"),
+            Edit(POLICY, 'f"^{sentence}"[:length]', 'f"^{sentence}"[-length:]'),
+            Edit(POLICY, "sentence.split()[: length - 1]", "sentence.split()[-(length - 1) :]"),
+            Edit(POLICY, "(sentence)[: length - 2], END]", "(sentence)[-(length - 2) :], END]"),
+        ),
     ),
     Operator(
         "chunks_not_padded",

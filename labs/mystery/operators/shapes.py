@@ -54,8 +54,12 @@ SHAPES = (
         "Some instructions raise an error, and old checkpoints do not load.",
         "The embedding has one row too few, so the last word of the vocabulary has none.",
         (
-            Edit(POLICY, "nn.Embedding(len(WORDS), config.$width)", "nn.Embedding(len(WORDS) - 1, config.$width)"),
-            Edit(POLICY, "vocab_size=len(WORDS),", "vocab_size=len(WORDS) - 1,"),
+            Edit(
+                POLICY,
+                "nn.Embedding(len(VOCABULARY), config.$width)",
+                "nn.Embedding(len(VOCABULARY) - 1, config.$width)",
+            ),
+            Edit(POLICY, "vocab_size=len(VOCABULARY),", "vocab_size=len(VOCABULARY) - 1,"),
         ),
     ),
     Operator(
