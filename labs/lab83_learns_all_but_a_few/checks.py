@@ -33,6 +33,8 @@ UNLEARNT, LOSS_BAR = 6, 0.3
 ORDER = "test_every_epoch_has_an_order_of_its_own"
 DIVIDED = "test_processes_divide_the_frames"
 CONTINUED = "test_continued_run_gets_the_same_batches/where continued runs begin"
+UNEVEN = "test_no_process_waits_for_another"
+UNEVEN_EPOCHS = 2
 FINISHED = "process 0 finished, process 1 finished"
 
 
@@ -88,6 +90,28 @@ def test_processes_divide_the_frames(submission: Submission, rng: Rng) -> None:
         for epoch, batches in enumerate(found):
             who = processes(asked["world_size"])
             expect(used_twice(batches), f"the number of frames used twice in epoch {epoch} by {who}").equals(0)
+
+
+@check(
+    kind="behaviour",
+    title="No process waits for a batch that another one does not have",
+    property="Two real processes must both finish, with equally many steps, also where the frames give one process a batch more. DistributedDataParallel sends something in every step: a process that has a step more than the others waits in it for ever.",
+    instrument="lab run 83",
+)
+def test_no_process_waits_for_another(submission: Submission, rng: Rng) -> None:
+    batch_size, whole = rng.integer(2, 5), rng.integer(2, 4)
+    frames = (2 * whole + 1) * batch_size + rng.integer(0, batch_size)
+    asked = {"frames": frames, "batch_size": batch_size, "world_size": 2, "seed": rng.integer(0, 1000)}
+    batches = [len(found) // UNEVEN_EPOCHS for found in orders(submission, rng, asked, epochs=UNEVEN_EPOCHS)]
+    ranks = submission.observe("uneven_rounds", epochs=UNEVEN_EPOCHS, **asked)
+    expect(batches, "the batches of each process in an epoch")
+    expect([[rank["ended"], rank["steps"]] for rank in ranks], "how far each process came")
+    where = f"where two processes have {2 * whole + 1} full batches of {batch_size} frames in an epoch"
+    for number, rank in enumerate(ranks):
+        other = ending(ranks[1 - number])
+        expect(
+            ending(rank), f"what process {number} did in {UNEVEN_EPOCHS} epochs, {where} and the other {other},"
+        ).equals(f"finished its {UNEVEN_EPOCHS * whole} batches")
 
 
 @check(
@@ -209,6 +233,15 @@ def rounds(asked: Mapping[str, int]) -> int:
     return asked["frames"] // (asked["batch_size"] * asked["world_size"])
 
 
+def ending(rank: Mapping[str, Any]) -> str:
+    """How a process ended, in words."""
+    if rank["ended"] == "finished":
+        return f"finished its {rank['steps']} batches"
+    if rank["ended"] == "still waiting":
+        return f"did {rank['steps']} batches and still waits, in `{rank['waits']}`"
+    return str(rank["ended"])
+
+
 def processes(count: int) -> str:
     return "one process" if count == 1 else f"{count} processes"
 
@@ -298,3 +331,15 @@ def recognise_step(evidence: Mapping[str, Any]) -> bool:
         for middle in (False, True)
     }
     return at == {False: {"where it should"}, True: {"elsewhere"}}
+
+
+@wrong_fix(
+    "every_batch_of_each_process",
+    says="The epoch reaches the order now. But each process keeps all of its batches, also those of a round that is not complete. So one process has a batch more in every epoch, and the other one is done first: the first then waits for ever for a process that takes no further step.",
+)
+def recognise_every_batch(evidence: Mapping[str, Any]) -> bool:
+    batches = evidence[f"{UNEVEN}/the batches of each process in an epoch"]
+    ends = evidence[f"{UNEVEN}/how far each process came"]
+    done = UNEVEN_EPOCHS * min(batches)
+    first = batches[0] == batches[1] + 1 and ends == [["still waiting", done], ["finished", done]]
+    return first and _orders_are_new(evidence)

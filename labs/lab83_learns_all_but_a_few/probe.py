@@ -1,19 +1,17 @@
 """What the grader and `lab run` measure. Runs with the learner's code, in the sandboxed child.
 
 Which frames a process trains on is read from the batches that its model gets. For that the processes run one after the
-other, each with random states of its own, as if it had drawn other numbers before. `two_processes` are two real ones:
-forks of the child that find each other through a file and communicate over the loopback interface.
+other, each with random states of its own, as if it had drawn other numbers before. The processes of `fine_tune` are
+real ones, which are ended as soon as all of them wait (`labs.processes`).
 """
 
 from __future__ import annotations
 
-import gc
-import os
+import linecache
+import mmap
 import random
-import signal
-import sys
-import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,14 +20,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from labs.processes import Line, Report, in_processes
 from labs.vla.dataset import Batch, Frames, collate, demonstrations
 from labs.vla.policy import PolicyOutput
 
 FRAMES, BATCH_SIZE, EPOCHS = 30, 4, 60
-LONGEST_S = 80.0
 SHOWN, LEFT_OUT = 20, 6
-LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
 def trained_on(
@@ -135,6 +133,16 @@ def parameters(learner: Any) -> dict[str, list[int]]:
     return {name: list(value.shape) for name, value in policy.named_parameters() if value.requires_grad}
 
 
+def uneven_rounds(
+    learner: Any, *, frames: int, batch_size: int, world_size: int, epochs: int, seed: int
+) -> list[dict[str, Any]]:
+    """Fine-tune in real processes; for each, how it `ended`, the `steps` it took, and where it `waits`."""
+    ranks = _processes(
+        learner, world_size, demonstrations(frames, seed), epochs=epochs, batch_size=batch_size, seed=seed
+    )
+    return [{name: rank[name] for name in ("ended", "steps", "waits")} for rank in ranks]
+
+
 def two_processes(learner: Any, *, seed: int) -> list[dict[str, Any]]:
     """Fine-tune in two processes; for each, how it `ended`, its `losses` and `weights`, and the loss of each frame."""
     return _processes(learner, 2, demonstrations(FRAMES, seed), epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed)
@@ -156,10 +164,11 @@ def symptom(learner: Any) -> None:
     """Train in two processes, and print what was learnt: what `lab run 83` shows."""
     print(f"Fine-tuning in two processes on {FRAMES} frames: {EPOCHS} epochs, batches of {BATCH_SIZE}\n", flush=True)
     ranks = two_processes(learner, seed=83)
-    for rank, result in enumerate(ranks):
-        if result["ended"] != "finished":
-            print(f"  process {rank} {result['ended']}")
-            return
+    if any(result["ended"] != "finished" for result in ranks):
+        for rank, result in enumerate(ranks):
+            waits = f", in `{result['waits']}`" if result["waits"] else ""
+            print(f"  process {rank} {result['ended']} after {result['steps']} steps{waits}")
+        return
     losses = torch.tensor([rank["losses"] for rank in ranks]).mean(dim=0).view(EPOCHS, -1).mean(dim=1)
     print("  epochs       loss of the batches")
     for first in range(0, EPOCHS, SHOWN):
@@ -183,74 +192,39 @@ def _copy(policy: nn.Module) -> dict[str, Tensor]:
 
 
 def _processes(learner: Any, world_size: int, frames: Frames, **asked: int) -> list[dict[str, Any]]:
-    """Fork processes that fine-tune together. What they start, such as the threads of gloo, ends with them."""
-    with tempfile.TemporaryDirectory() as folder:
-        notes = [Path(folder) / f"rank{rank}" for rank in range(world_size)]
-        sys.stdout.flush()
-        gc.collect()
-        running: dict[int, int] = {}
-        died: set[int] = set()
-        try:
-            for rank, note in enumerate(notes):
-                child = os.fork()
-                if child == 0:
-                    _be_a_rank(learner, frames, rank, world_size, f"file://{folder}/meeting", note, asked)
-                running[rank] = child
-            began = time.monotonic()
-            while not all(note.exists() or rank in died for rank, note in enumerate(notes)):
-                died |= {
-                    rank for rank, child in running.items() if rank not in died and os.waitpid(child, os.WNOHANG)[0]
-                }
-                if time.monotonic() - began > LONGEST_S:
-                    break
-                time.sleep(0.05)
-        finally:
-            for rank, child in running.items():
-                if rank not in died:
-                    os.kill(child, signal.SIGKILL)
-                    os.waitpid(child, 0)
-        nothing = {"losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
-        return [
-            torch.load(note) if note.exists() else {"ended": "aborted" if rank in died else "still waits", **nothing}
-            for rank, note in enumerate(notes)
-        ]
+    """Fine-tune in `world_size` real processes. For each, how it `ended`, the `steps` it took, and where it `waits`.
 
-
-def _keep_each_group() -> None:
-    """Keep a reference to each group of processes until this one is killed.
-
-    DistributedDataParallel can hold the last one. It is then destroyed while the lock of the interpreter is held, which
-    waits for the threads of gloo. These can wait for the lock, so that now and then a process never returns.
+    They are processes of one group when the learner's code begins, so what it calls to join is without an effect.
     """
-    init = dist.init_process_group
+    steps = memoryview(mmap.mmap(-1, 8 * world_size)).cast("q")
 
-    def init_and_keep(*given: Any, **named: Any) -> None:
-        init(*given, **named)
-        _GROUPS.append(dist.group.WORLD)
+    def work(rank: int, report: Report) -> None:
+        _draw_other_numbers(rank)
+        group = dist.group.WORLD  # kept: to destroy it can wait forever for the threads of gloo
+        for place in (vars(dist), vars(learner.policy)):
+            if "init_process_group" in place:
+                place["init_process_group"] = lambda *_, **__: group
 
-    dist.init_process_group = init_and_keep
+        def count(*_: Any) -> None:
+            steps[rank] += 1
+
+        register_optimizer_step_post_hook(count)
+        policy, losses = learner.policy.fine_tune(frames, rank, world_size, "", **asked)
+        told = {"losses": losses, "weights": _copy(policy)}
+        report({**told, "frame_losses": learner.policy.frame_losses(policy, frames)})
+
+    with warnings.catch_warnings():
+        # From Python 3.12 on, of a fork beside threads: torch's have nothing to do.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        ranks = in_processes(work, world_size)
+    nothing: dict[str, Any] = {"losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
+    return [
+        {"ended": one.how, "steps": steps[rank], "waits": _own_line(one.stack), **(one.results or [nothing])[0]}
+        for rank, one in enumerate(ranks)
+    ]
 
 
-_GROUPS: list[Any] = []
-
-
-def _be_a_rank(
-    learner: Any, frames: Frames, rank: int, world_size: int, address: str, note: Path, asked: dict[str, int]
-) -> None:
-    """Train, write the result, and stay alive: a process that ends breaks the connections of the others."""
-    gc.freeze()
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
-    _draw_other_numbers(rank)
-    _keep_each_group()
-    told: dict[str, Any] = {"ended": "finished", "losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
-    try:
-        policy, told["losses"] = learner.policy.fine_tune(frames, rank, world_size, address, **asked)
-        told["weights"] = _copy(policy)
-        told["frame_losses"] = learner.policy.frame_losses(policy, frames)
-    except Exception as error:
-        told["ended"] = f"raised {type(error).__name__}: {str(error).splitlines()[0][:110] if str(error) else ''}"
-    torch.save(told, note.with_suffix(".part"))
-    note.with_suffix(".part").rename(note)
-    time.sleep(2 * LONGEST_S)
-    os._exit(0)
+def _own_line(stack: list[Line]) -> str:
+    """The innermost line of the learner's file."""
+    own = [(file, number) for file, number, _ in stack if Path(file).name == "policy.py"]
+    return linecache.getline(*own[-1]).strip() if own else ""
