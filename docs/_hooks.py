@@ -247,7 +247,7 @@ def _with_card(markdown: str, number: str, path: str) -> str:
     lab: Lab = labs[number]
     if path != f"{lab.lesson}.md":
         raise PluginError(f"{path} should be {lab.lesson}.md: that is what lab.toml's chapter, id and slug say.")
-    return _lessons.with_card(markdown, lab, all_labs())
+    return _lessons.with_card(markdown, lab, all_labs(), list(all_paths().values()))
 
 
 def _table(kind: str, what: str, path: str) -> str:

@@ -11,8 +11,10 @@ from typing import Any
 
 import _tables
 from _language import say
+from _next_in_path import next_in_path
 
 from labs.grading.catalog import Lab
+from labs.learner.paths import LearningPath
 
 FOLDED = {"the-detector": "detector", "where-it-happened": "case", "exercises": "exercises"}
 """The anchors of the sections that are folded, and the fold's class."""
@@ -22,18 +24,18 @@ _SECTION = re.compile(r'(<h2 id="(?P<anchor>[\w-]+)">.*?</h2>)(?P<body>.*?)(?=<h
 _DETAILS = re.compile(r"<details\b[^>]*>.*?</details>", re.DOTALL)
 
 
-def with_card(markdown: str, lab: Lab, labs: Sequence[Lab]) -> str:
+def with_card(markdown: str, lab: Lab, labs: Sequence[Lab], paths: Sequence[LearningPath]) -> str:
     """The lesson with its card between the title and the failure."""
     title, _, rest = markdown.lstrip().partition("\n")
-    return f"{title}\n\n{card(lab, labs)}\n\n{rest.lstrip()}"
+    return f"{title}\n\n{card(lab, labs, paths)}\n\n{rest.lstrip()}"
 
 
-def card(lab: Lab, labs: Sequence[Lab]) -> str:
+def card(lab: Lab, labs: Sequence[Lab], paths: Sequence[LearningPath]) -> str:
     """A lab's facts and commands, as HTML; the links are Markdown, which mkdocs resolves."""
     by_id = {other.id: other for other in labs}
     before = [by_id[number] for number in lab.prerequisites if number in by_id]
     after = [other for other in labs if lab.id in other.prerequisites]
-    following = next((other for other in labs if other.id > lab.id), None)
+    following = next_in_path(lab, labs, paths)
     extras = ",".join(["labs", *lab.extras])
     install = say("[Install the labs](../../start.md)")
     if lab.extras:
@@ -48,7 +50,7 @@ def card(lab: Lab, labs: Sequence[Lab]) -> str:
         **({say("Leads to"): _one_a_line(after)} if after else {}),
         say("Edit"): ", ".join(f"`{name}`" for name in lab.editable),
         **({say("Answer"): _questions(lab)} if lab.questions else {}),
-        say("Next lab"): _numbered(following) if following else say("this is the last"),
+        say("Next lab"): _numbered(following) if following else say("this is the last of its path"),
     }
     rows = [f"<div markdown>\n<dt>{name}</dt>\n<dd markdown>{value}</dd>\n</div>" for name, value in facts.items()]
     typed = [f"<li><code>lab {name} {lab.id}</code> {what}</li>" for name, what in _commands().items()]

@@ -10,9 +10,10 @@ import pytest
 
 from docs_modules import load
 from labs.grading.catalog import Lab, all_labs
-from labs.learner.paths import all_paths
+from labs.learner.paths import LearningPath, all_paths
 
 LESSONS = load("_lessons")
+next_in_path = load("_next_in_path").next_in_path
 DETAILS = re.compile(r"<details\b.*?</details>", re.DOTALL)
 
 of_each_lab = pytest.mark.parametrize("lab", all_labs(), ids=lambda lab: lab.id)
@@ -63,8 +64,38 @@ def test_the_card_says_what_lab_toml_says(site: Path, lab: Lab) -> None:
     assert re.findall(r"\b\d\d\b", before) == list(lab.prerequisites)
     assert re.findall(r"\b\d\d\b", after) == [one.id for one in all_labs() if lab.id in one.prerequisites]
     assert all(extra in text for extra in lab.extras)
-    following = [other for other in all_labs() if other.id > lab.id]
-    assert (f"Next lab {following[0].id} {following[0].title}" if following else "this is the last") in text
+    following = next_in_path(lab, all_labs(), all_paths().values())
+    assert (f"Next lab {following.id} {following.title}" if following else "this is the last of its path") in text
+
+
+@of_each_lab
+def test_the_next_lab_is_on_a_path_and_can_be_done_then(lab: Lab) -> None:
+    orders = [list(path.labs) for path in all_paths().values() if lab.id in path.labs]
+    following = next_in_path(lab, all_labs(), all_paths().values())
+    if following is None:
+        existing = {one.id for one in all_labs()}
+        assert not [order for order in orders if existing.intersection(order[order.index(lab.id) + 1 :])]
+        return
+    order = next(order for order in orders if following.id in order[order.index(lab.id) :])
+    before = set(order[: order.index(following.id)])
+    assert following.id not in lab.prerequisites
+    assert before.issuperset(following.prerequisites), "what it builds on is earlier on the path"
+    for number in order[order.index(lab.id) + 1 : order.index(following.id)]:
+        passed_over = [one for one in all_labs() if one.id == number]
+        assert not [one for one in passed_over if before.issuperset(one.prerequisites)], "it could have been done"
+
+
+def test_a_lab_that_cannot_be_done_yet_is_passed_over() -> None:
+    by_id = {lab.id: lab for lab in all_labs()}
+    paths = [
+        LearningPath("a", "b", ("91", "41")),
+        LearningPath("c", "d", ("51", "83", "55")),
+        LearningPath("e", "f", ("28", "51")),
+    ]
+    assert next_in_path(by_id["51"], all_labs(), paths) == by_id["55"], "83 builds on 72"
+    assert next_in_path(by_id["28"], all_labs(), paths) is None, "28 builds on 51"
+    assert next_in_path(by_id["41"], all_labs(), paths) is None
+    assert next_in_path(by_id["12"], all_labs(), paths) is None, "it is on none of them"
 
 
 def test_nested_folds_and_their_headings_are_left_out_of_the_search() -> None:
