@@ -10,6 +10,7 @@ from debugkit.plain_data import PlainData, show_line
 
 BACKWARD_OF = "backward of "
 OUTSIDE_PYTHON = "code outside Python"
+REENTRANT = "checkpoint(use_reentrant=True)"
 
 
 @dataclass(frozen=True)

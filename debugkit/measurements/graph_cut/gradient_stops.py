@@ -19,6 +19,7 @@ from debugkit._torch_private import SET_GRAD_ENABLED, leave
 from debugkit.finding import SourceLine
 from debugkit.frames import is_users
 from debugkit.measurements.autograd_graph.measure import gradient_node
+from debugkit.measurements.graph_cut import REENTRANT
 from debugkit.measurements.graph_cut.detachments import Detachment, Detachments
 from debugkit.probe import Probe
 from debugkit.setup import TrainingSetup
@@ -189,6 +190,6 @@ def _site_of_hidden_no_grad() -> Site:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "forward" and frame.f_code.co_filename == _CHECKPOINT_FILE:
-            return _site_here("checkpoint(use_reentrant=True)", frame)
+            return _site_here(REENTRANT, frame)
         frame = frame.f_back
     return _site_here("custom autograd Function")

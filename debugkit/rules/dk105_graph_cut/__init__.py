@@ -15,14 +15,16 @@ values that pass the line are changed. That movement proves that the loss depend
 
 ## Fix
 Remove the call, or move it to where only a copy for logging is needed. Common causes are `torch.tensor(x)` on a tensor
-and `.item()` or `.numpy()` inside a model. Another is a custom Function whose backward returns None.
+and `.item()` or `.numpy()` inside a model. Another is a custom Function whose backward returns None. Activation
+checkpointing with `use_reentrant=True` stops the gradient where none of its input tensors requires one: keep it, with
+`use_reentrant=False`.
 
 ## When it stays silent
 - Frozen parameters, and parameters that take no part in the step.
 - Branches whose output is dropped, and logged values.
 - A stop-gradient with another path for the gradient.
 - Target networks and moving averages.
-- Activation checkpointing.
+- Activation checkpointing that passes the gradient.
 
 The finding is `info` if an optimizer holds only parameters that this loss does not reach, while another optimizer holds
 those that it reaches: a GAN's generator during the discriminator's step.
@@ -39,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
-from debugkit.measurements.graph_cut import BACKWARD_OF, OUTSIDE_PYTHON, Cut, GraphCut
+from debugkit.measurements.graph_cut import BACKWARD_OF, OUTSIDE_PYTHON, REENTRANT, Cut, GraphCut
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, module_name, quoted, sentence, verb
 
@@ -88,6 +90,11 @@ def _fix(cut: Cut) -> str:
         return "Compute this output in Python, or give the compiled code a backward."
     if backwards := _backwards(cut):
         return f"Return the gradient of every input from {quoted(backwards)}."
+    if cut.operation == REENTRANT:
+        return (
+            "Keep the checkpoint and change its variant: `use_reentrant=False`. This one passes a gradient only if an "
+            "input tensor requires one, and none does here."
+        )
     return f"Keep the autograd graph here: remove `{cut.operation}` from the computation of the loss."
 
 

@@ -14,7 +14,7 @@ from debugkit.measurements.autograd_graph import AutogradGraph
 from debugkit.measurements.gradient_check import GradientTest
 from debugkit.measurements.gradient_flow import DeadLayer, GradientFlow, Stack, ZeroGradient
 from debugkit.measurements.gradient_flow.depth import decades_per_layer
-from debugkit.measurements.graph_cut import GraphCut
+from debugkit.measurements.graph_cut import BACKWARD_OF, OUTSIDE_PYTHON, REENTRANT, Cut, GraphCut
 from debugkit.measurements.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
 from debugkit.rule import Context, Mode, find_rule
 from debugkit.rules.dk108_wrong_custom_backward import CustomFunction, CustomFunctions
@@ -81,6 +81,25 @@ def test_an_optimizer_is_accused_only_if_nothing_trains_or_something_is_missing(
 def test_two_optimizers_that_never_take_turns_do_not_train_together(one, turns, mode, severity) -> None:
     seen = groups(duplicates=(Duplicate("m.p", ("a", "b"), one, turns),))
     assert [finding.severity for finding in judged("DK104", seen, mode=mode)] == ([severity] if severity else [])
+
+
+# DK105: where the gradient stops
+
+
+@pytest.mark.parametrize(
+    ("operation", "advice"),
+    [
+        ("detach", "remove `detach`"),
+        (REENTRANT, "`use_reentrant=False`"),
+        (f"{BACKWARD_OF}Forgets", "from `Forgets.backward`"),
+        (OUTSIDE_PYTHON, "in Python"),
+    ],
+)
+def test_the_advice_fits_what_stops_the_gradient(operation: str, advice: str) -> None:
+    cut = Cut(operation, None, None, None, ("tower.weight",), 4, 0.1)
+    (finding,) = judged("DK105", GraphCut((cut,), 2, 1))
+    assert advice in finding.fix
+    assert ("remove" in finding.fix) == (operation == "detach")
 
 
 # DK106: modules without a part

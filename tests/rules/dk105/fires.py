@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 class Tower(nn.Module):
@@ -36,6 +37,11 @@ class WithoutGradient(Tower):
 class DataOfALayer(Tower):
     def features(self, x):
         return nn.functional.linear(self.vision(x).data, torch.eye(4))  # DK105
+
+
+class RecomputedWithoutAnInputThatRequiresAGradient(Tower):
+    def features(self, x):
+        return checkpoint(self.vision, x, use_reentrant=True)  # DK105
 
 
 def _program(model, **expect):
@@ -126,6 +132,12 @@ def through_numpy():
 
 def through_single_numbers():
     return _program(ThroughItem())
+
+
+def reentrant_checkpoint_of_the_pixels():
+    return _program(
+        RecomputedWithoutAnInputThatRequiresAGradient(), message="`checkpoint(use_reentrant=True)` stops the gradient"
+    )
 
 
 def argmax():
