@@ -210,3 +210,33 @@ def validation_with_the_names_of_the_training_loop(program: Program) -> None:
                     accuracy += float((self.model(pictures).argmax(1) == labels).float().mean())  # DK321
 
     program.train = train
+
+
+@fault("DK322", of="vit_classifier", module="vit.embeddings.patch_embeddings", says="squares")
+def patches_of_a_bare_reshape(program: Program) -> None:
+    projection = program.model.vit.embeddings.patch_embeddings.projection
+    program.model.vit.embeddings.patch_embeddings.forward = lambda pixel_values, **_: F.linear(
+        pixel_values.unfold(2, 8, 8).unfold(3, 8, 8).reshape(len(pixel_values), -1, 3 * 8 * 8),  # DK322
+        projection.weight.flatten(1),
+        projection.bias,
+    )
+
+
+@fault("DK322", of="siglip_regresses_an_action", says="squares")
+def unfolded_and_not_transposed(program: Program) -> None:
+    embeddings = program.model.tower.embeddings
+
+    def forward(pixel_values: Tensor, **_: object) -> Tensor:
+        rows = F.unfold(pixel_values, 8, stride=8).reshape(len(pixel_values), -1, 3 * 8 * 8)  # DK322
+        weight, bias = embeddings.patch_embedding.weight, embeddings.patch_embedding.bias
+        return F.linear(rows, weight.flatten(1), bias) + embeddings.position_embedding.weight
+
+    embeddings.forward = forward
+
+
+@fault("DK323", of="llama_with_padded_rows", says="token 2")
+def collator_that_ignores_the_end(program: Program) -> None:
+    batch, end = program.batch, 2
+    last = batch["attention_mask"].sum(1, keepdim=True) - 1
+    batch["input_ids"] = batch["input_ids"].scatter(1, last, end).masked_fill(batch["attention_mask"] == 0, end)
+    batch["labels"] = batch["input_ids"].masked_fill(batch["input_ids"] == end, -100)

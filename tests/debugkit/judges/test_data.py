@@ -29,8 +29,11 @@ from debugkit.rules.dk318_sorted_training_data import LabelOrder
 from debugkit.rules.dk319_input_scale import RawInput, RawInputs
 from debugkit.rules.dk320_sample_scale import SampleScales, SampleSizes
 from debugkit.rules.dk321_validation_on_training_batch import ValidationInputs, ValidationOnTraining
+from debugkit.rules.dk322_mixed_patches import PixelsOfRows, TokenRows
+from debugkit.rules.dk323_end_never_a_target import EndsOfTexts, Shown, TextEnds
 
 FLOOR = 1e-5
+NEVER_ENDS = TextEnds("ids", 4, 16, 2, 0, 2, 2, "mask", False, None)
 
 
 def judged(code: str, *observations: object, declare: Declare | None = None) -> list[Finding]:
@@ -420,3 +423,41 @@ def test_passes_over_training_inputs_are_a_finding_where_another_batch_was_read_
 def test_without_a_validation_that_reads_a_loader_nothing_was_examined() -> None:
     with pytest.raises(NotExamined, match="second torch DataLoader"):
         judged("DK321", ValidationInputs(0))
+
+
+# Patches
+
+
+@pytest.mark.parametrize(("no_patch", "is_found"), [(0, False), (3, False), (4, True), (8, True)])
+def test_rows_are_a_finding_where_half_of_them_are_no_patch(no_patch: int, is_found: bool) -> None:
+    rows = TokenRows("image", "encoder", 16, 768, 16, 8, no_patch, 3, 16, None)
+    found = judged("DK322", PixelsOfRows((rows,)))
+    assert bool(found) == is_found
+    assert all("3 of the 16 squares" in finding.message for finding in found)
+
+
+# The end of a text
+
+
+@pytest.mark.parametrize("shown", ["mask", "longest row"])
+def test_an_end_that_no_target_asks_for_is_a_finding(shown: Shown) -> None:
+    (finding,) = judged("DK323", EndsOfTexts((replace(NEVER_ENDS, shown=shown),)))
+    assert "token 2" in finding.message
+    assert finding.evidence["part_of_the_texts_by"] == shown
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"end": None},
+        {"as_target": 1},
+        {"rows": 3},
+        {"targets": 15},
+        {"last_targets": 1},
+        {"lengths": 1},
+        {"shown": ""},
+        {"called_padding": True},
+    ],
+)
+def test_an_end_is_no_finding_where_it_may_be_something_else(change: dict[str, Any]) -> None:
+    assert not judged("DK323", EndsOfTexts((replace(NEVER_ENDS, **change),)))
