@@ -235,7 +235,7 @@ def recognise_counted_from_one(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "detached",
-    says="The values are correct, but no gradient goes back through them: the detail path stays an identity for ever, and the vision tower learns through the coarse levels alone.",
+    says="The values are correct, but no gradient goes back through them: the detail path stays an identity forever, and the vision tower learns through the coarse levels alone.",
 )
 def recognise_detached(evidence: Mapping[str, Any]) -> bool:
     seen = evidence["test_gradient_comes_back/differentiated"]

@@ -99,7 +99,7 @@ def test_processes_divide_the_frames(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="No process waits for a batch that another one does not have",
-    property="Two real processes must both finish, with equally many steps, also where the frames give one process a batch more. DistributedDataParallel sends something in every step: a process that has a step more than the others waits in it for ever.",
+    property="Two real processes must both finish, with equally many steps, also where the frames give one process a batch more. DistributedDataParallel sends something in every step: a process that has a step more than the others waits in it forever.",
     instrument="lab run 83",
 )
 def test_no_process_waits_for_another(submission: Submission, rng: Rng) -> None:
@@ -364,7 +364,7 @@ def recognise_step(evidence: Mapping[str, Any]) -> bool:
 
 @wrong_fix(
     "every_batch_of_each_process",
-    says="The epoch reaches the order now. But each process keeps all of its batches, also those of a round that is not complete. So one process has a batch more in every epoch, and the other one is done first: the first then waits for ever for a process that takes no further step.",
+    says="The epoch reaches the order now. But each process keeps all of its batches, also those of a round that is not complete. So one process has a batch more in every epoch, and the other one is done first: the first then waits forever for a process that takes no further step.",
 )
 def recognise_every_batch(evidence: Mapping[str, Any]) -> bool:
     batches = evidence[f"{UNEVEN}/the batches of each process in an epoch"]

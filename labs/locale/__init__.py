@@ -27,6 +27,8 @@ _PLACEHOLDER = re.compile(r"\{(\w*)(?:![rsa])?(?::[^{}]*)?\}|\{\{|\}\}")
 _FEW_LETTERS = 5
 _FORMS_OF_PARTS = (" ()", ": ", "yes ()", "no ()")
 _ONE_WORD, _NUMBER = re.compile(r"\S*"), re.compile(r"[\d,.]+")
+_PHRASE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+"""English words in a row."""
 _current = ENGLISH
 
 
@@ -134,33 +136,43 @@ class Catalogue:
             if one in self.texts:
                 return self.texts[one]
         for templates in (self.strong, self.weak if weak else ()):
+            partly: str | None = None
             for template in templates:
                 for one in spellings:
                     if template.longest in one:
                         for values in template.matches(one):
-                            filled = self._filled(template, values)
-                            if filled is not None:
+                            filled, whole = self._filled(template, values)
+                            if whole:
                                 return filled
+                            partly = partly or filled
+            if partly is not None:
+                return partly
         # What a check measures is "the loss" and "of 5 frames with padding"; a longer sentence may take the "of" away.
-        return self.translate(f"of {text}", weak=False) if " " in text and not text.startswith("of ") else None
+        begins_with_a_word = " " in text and text[0].isalpha() and not text.startswith("of ")
+        return self.translate(f"of {text}", weak=False) if begins_with_a_word else None
 
     @functools.cached_property
     def strong(self) -> list[Template]:
-        """The templates that match no sentence but their own."""
-        return [template for template in self.templates if not template.is_weak]
+        """The templates that match no sentence but their own. One that begins with a value could take in a longer one."""
+        strong = (template for template in self.templates if not template.is_weak)
+        return sorted(strong, key=lambda template: template.english.startswith("{"))
 
     @functools.cached_property
     def weak(self) -> list[Template]:
         """The others."""
         return [template for template in self.templates if template.is_weak]
 
-    def _filled(self, template: Template, values: Mapping[str, str]) -> str | None:
-        """The translated template with its values; None if it is weak and a value is an unknown phrase."""
+    def _filled(self, template: Template, values: Mapping[str, str]) -> tuple[str | None, bool]:
+        """The translated template with its values, and whether no value is an unknown phrase.
+
+        None if the template is weak and a value is one.
+        """
         translations = {name: self.translate(value, weak=not template.is_weak) for name, value in values.items()}
         if template.is_weak and not _is_plausible(template, values, translations):
-            return None
+            return None, False
+        unknown = [values[name] for name, found in translations.items() if found is None]
         shown = {name: values[name] if found is None else found for name, found in translations.items()}
-        return with_particles(template.translation.format(**shown))
+        return with_particles(template.translation.format(**shown)), not any(map(_PHRASE.search, unknown))
 
 
 def _is_plausible(template: Template, values: Mapping[str, str], translations: Mapping[str, str | None]) -> bool:

@@ -22,7 +22,7 @@ WORDS = (
     # Labels of the feedback, and the conditions of `lab doctor`.
     *("Problem", "Stuck?", "Answer", "Symptom", "Requirement", "Seed", "Measured", "Expected", "Details"),
     *("cpu", "gpu", "sandbox", "limits", "workspace"),
-    *("edit", "answer", "lesson"),
+    *("edit", "read", "answer", "lesson"),
     *("training", "evaluation", "head", "policy"),
     # Stages of the demo.
     *("The symptom", "The grader refuses the broken policy", "debugkit finds the place", "The fix"),

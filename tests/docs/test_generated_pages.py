@@ -61,6 +61,7 @@ def test_generated_pages_are_true(root: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.extended
 def test_the_check_names_each_page_that_is_not_true_and_the_command_fixes_them(
     copied_docs: Path, generate: Generate, capsys: pytest.CaptureFixture[str]
 ) -> None:

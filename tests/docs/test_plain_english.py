@@ -57,7 +57,6 @@ VERIFIED = {
         "lab72_*/wrong_fixes/*",
         "lab92_*/probe.py",
     ),
-    r"for ever": ("lab05_*/checks.py",),
     r"by heart": ("lab02_*", "lab16_*", "lab32_*", "lab55_*", "lab71_*/checks.py", "lab91_*/probe.py"),
     r"(say|says|said|saying) nothing": ("lab62_*/wrong_fixes/*",),
 }

@@ -80,7 +80,7 @@ def test_an_edited_file_is_left_alone_and_the_new_starter_is_beside_it(
     change(started, "\nmine = 1\n")
     mine, stamp = started.read_bytes(), started.stat().st_mtime_ns
     change(lab.folder / "policy.py")
-    assert "it was left alone" in lab_command("upgrade")[1].replace("\n     ", " ")
+    assert "it was kept" in lab_command("upgrade")[1].replace("\n     ", " ")
     assert (started.read_bytes(), started.stat().st_mtime_ns) == (mine, stamp)
     beside = started.parent / "new_starter" / "policy.py"
     assert beside.read_bytes() == (lab.folder / "policy.py").read_bytes()
