@@ -21,7 +21,9 @@ MOST_FILES = 20_000
 """In one entry. A clone with its Git history and an environment has fewer."""
 _CANVAS = re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>\d+)_\d+_(?P<file>.+)")
 _MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_\w+")
-_SKIPPED = {".git", ".venv", "__pycache__", "__MACOSX", "node_modules", "site-packages", "started", "backups"}
+_SKIPPED = {".git", ".venv", "__pycache__", "__MACOSX", "node_modules", "site-packages"}
+_OF_A_WORKSPACE = {"started", "backups"}
+"""Also skipped inside of an entry; at the top of an export they are names of learners."""
 
 
 class EntryError(Exception):
@@ -37,6 +39,8 @@ class Entry:
     files: dict[PurePosixPath, Path | zipfile.ZipInfo] = field(default_factory=dict)
     archives: dict[PurePosixPath, Path] = field(default_factory=dict)
     """For paths inside a zip file: the file."""
+    not_read: list[str] = field(default_factory=list)
+    """Links, and paths that lead out of their zip file."""
     problem: str = ""
 
     def read(self, path: PurePosixPath) -> bytes:
@@ -55,19 +59,22 @@ class Entry:
 def entries_of(folder: Path) -> list[Entry]:
     """One entry for each learner, by name. Raises NotADirectoryError."""
     found: dict[str, Entry] = {}
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or path.is_symlink():
+    for path in _top(folder):
+        student = _student_of(path)
+        if student is None:
             continue
+        entry = found.setdefault(student, Entry(student))
         if path.is_dir():
-            entry = found.setdefault(_student(path.name), Entry(_student(path.name)))
             _add_folder(entry, path)
-        elif canvas := _CANVAS.fullmatch(path.name):
-            student = f"{canvas['name']} ({canvas['id']})"
-            _add_file(found.setdefault(student, Entry(student)), path, PurePosixPath(canvas["file"]))
-        elif path.suffix.lower() == ".zip":
-            entry = found.setdefault(_student(path.stem), Entry(_student(path.stem)))
-            _add_file(entry, path, PurePosixPath(path.name))
+        else:
+            canvas = _CANVAS.fullmatch(path.name)
+            _add_file(entry, path, PurePosixPath(canvas["file"] if canvas else path.name))
     return [found[name] for name in sorted(found)]
+
+
+def not_read_in(folder: Path) -> list[str]:
+    """The names in an export that belong to no learner. Raises NotADirectoryError."""
+    return [path.name for path in _top(folder) if _student_of(path) is None]
 
 
 def entry_of(folder: Path) -> Entry:
@@ -77,6 +84,22 @@ def entry_of(folder: Path) -> Entry:
     return entry
 
 
+def _top(folder: Path) -> list[Path]:
+    """What an export holds, without what an operating system adds."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in _SKIPPED)
+
+
+def _student_of(path: Path) -> str | None:
+    """Whose folder or file it is; None for a link, and for a file that names no learner."""
+    if path.is_symlink():
+        return None
+    if path.is_dir():
+        return _student(path.name)
+    if canvas := _CANVAS.fullmatch(path.name):
+        return f"{canvas['name']} ({canvas['id']})"
+    return _student(path.stem) if path.suffix.lower() == ".zip" else None
+
+
 def _student(name: str) -> str:
     moodle = _MOODLE.fullmatch(name)
     return f"{moodle['name']} ({moodle['id']})" if moodle else name
@@ -84,21 +107,23 @@ def _student(name: str) -> str:
 
 def _add_folder(entry: Entry, folder: Path) -> None:
     for path in _walk(folder):
-        _add_file(entry, path, PurePosixPath(path.relative_to(folder).as_posix()))
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            entry.not_read.append(f"{name} (a link)")
+            continue
+        _add_file(entry, path, PurePosixPath(name))
         if len(entry.files) > MOST_FILES:
             entry.problem = f"The folder has more than {MOST_FILES:,} files."
             return
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Regular files, sorted, without links and without what no learner edits."""
+    """Regular files and links, sorted, without what no learner edits."""
     for path in sorted(folder.iterdir()):
-        if path.is_symlink():
-            continue
-        if path.is_dir():
-            if path.name not in _SKIPPED:
+        if path.is_dir() and not path.is_symlink():
+            if path.name not in _SKIPPED | _OF_A_WORKSPACE:
                 yield from _walk(path)
-        elif path.is_file():
+        elif path.is_symlink() or path.is_file():
             yield path
 
 
@@ -121,7 +146,10 @@ def _add_archive(entry: Entry, path: Path, prefix: PurePosixPath) -> None:
         return
     for member in members:
         inside = PurePosixPath(member.filename.replace("\\", "/"))
-        if member.is_dir() or _SKIPPED & set(inside.parts) or ".." in inside.parts:
+        if member.is_dir() or (_SKIPPED | _OF_A_WORKSPACE) & set(inside.parts):
+            continue
+        if ".." in inside.parts:
+            entry.not_read.append(str(inside))
             continue
         name = prefix / PurePosixPath(*[part for part in inside.parts if part != "/"])
         entry.files[name], entry.archives[name] = member, path

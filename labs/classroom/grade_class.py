@@ -107,7 +107,7 @@ def _is_gradable(one: Work) -> bool:
 def _not_graded(one: Work) -> Result:
     if one.submitted.problem:
         return _result(one, "failed", one.submitted.problem)
-    return _result(one, "missing", f"Nothing was submitted for lab {one.submitted.lab.id}.")
+    return _result(one, "missing", one.submitted.absence)
 
 
 def _result(

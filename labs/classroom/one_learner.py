@@ -26,5 +26,5 @@ def grade_folder(folder: Path, labs: Sequence[Lab], seed: int | None = None) -> 
             if submitted.files:
                 yield lab, grade(lab, submitted.files, seed=seed, server=server)
             else:
-                missing = f"Nothing was submitted for lab {lab.id}. Submit {' and '.join(lab.editable)}."
+                missing = f"{submitted.absence} Submit {' and '.join(lab.editable)}."
                 yield lab, Grade(lab.id, lab.slug, "failed", submitted.problem or missing, 0.0, seed or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,8 @@ from typing import Any, Literal
 from labs.classroom.key import sign
 
 SCHEMA = 1
+RESULTS, JSON, CSV, HTML = "results.jsonl", "results.json", "results.csv", "index.html"
+"""The files of a class's results."""
 Verdict = Literal["passed", "failed", "error", "missing"]
 
 
@@ -87,13 +89,42 @@ def read_results(path: Path) -> dict[tuple[str, str], Result]:
     if not path.exists():
         return found
     for line in path.read_bytes().splitlines():
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            data = json.loads(line)
-            result = Result(**{**data, "failed_checks": tuple(data["failed_checks"])})
-            found[result.student, result.lab] = result
+        with contextlib.suppress(ValueError):
+            if (result := result_of(json.loads(line))) is not None:
+                found[result.student, result.lab] = result
     return found
 
 
-def document(results: Iterable[Result]) -> dict[str, Any]:
-    """The results as one JSON document."""
-    return {"schema": SCHEMA, "results": [asdict(one) for one in results]}
+def result_of(data: Any) -> Result | None:
+    """A result from its JSON; None if it is not one."""
+    try:
+        result = Result(**{**data, "failed_checks": tuple(data["failed_checks"])})
+    except (TypeError, KeyError):
+        return None
+    return result if isinstance(result.student, str) and isinstance(result.lab, str) else None
+
+
+def document(
+    results: Iterable[Result], key: bytes, *, not_read: Iterable[str] = (), pages: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The results as one JSON document, signed as a whole.
+
+    `not_read`: the names of the export that belong to no learner. `pages`: the SHA-256 of each page written with it.
+    """
+    unsigned = {
+        "schema": SCHEMA,
+        "results": [asdict(one) for one in results],
+        "not_read": list(not_read),
+        "pages": dict(pages or {}),
+    }
+    return {**unsigned, "signature": _signature(unsigned, key)}
+
+
+def is_document_signed_by(document: Mapping[str, Any], key: bytes) -> bool:
+    """Whether the signature is the key's, so that no row was changed, added or removed since."""
+    unsigned = {name: value for name, value in document.items() if name != "signature"}
+    return bool(unsigned) and document.get("signature") == _signature(unsigned, key)
+
+
+def _signature(unsigned: Mapping[str, Any], key: bytes) -> str:
+    return sign(key, json.loads(json.dumps(unsigned)))  # as it is read back: a tuple is a list

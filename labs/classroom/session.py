@@ -6,13 +6,15 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from labs.authoring.content_hash import content_of
-from labs.classroom.entries import entries_of
+from labs.classroom.check import Difference, differences
+from labs.classroom.entries import entries_of, not_read_in
 from labs.classroom.grade_class import grade_all, work_for
 from labs.classroom.key import read_key
 from labs.classroom.part import WHOLE, Part
-from labs.classroom.results import Result, ResultsFile, document, read_results
+from labs.classroom.results import CSV, HTML, JSON, RESULTS, Result, ResultsFile, document, read_results
 from labs.classroom.similarity import Pair, near_identical
 from labs.classroom.submissions import Submitted, submissions_of
 from labs.classroom.tables import as_csv, as_html
@@ -20,7 +22,8 @@ from labs.grading.catalog import Lab
 from labs.grading.errors import UsageError
 from labs.learner.atomic_file import write_atomically
 
-RESULTS, KEY = "results.jsonl", "class.key"
+KEY = "class.key"
+PAGES = (JSON, CSV, HTML)
 
 
 class ClassSession:
@@ -43,8 +46,12 @@ class ClassSession:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder. Give the folder that the course platform exported, unzipped.")
         self.labs, self.out = labs, out
+        self.not_read = not_read_in(folder)
         entries = [entry for entry in entries_of(folder) if not _is_inside(out, folder / entry.student)]
         if not entries:
+            if self.not_read:
+                names = ", ".join(self.not_read)
+                raise UsageError(f"Not read: {names}. {folder} needs a folder or a zip file for each learner.")
             raise UsageError(f"{folder} has no submissions: it needs a folder or a zip file for each learner.")
         for elsewhere in graded_in:
             _expect_file(elsewhere / RESULTS)
@@ -70,17 +77,16 @@ class ClassSession:
                 self.known[signed.student, signed.lab] = signed
                 yield signed
 
-    def write_pages(self) -> list[Path]:
-        """Write results.json, results.csv and index.html, and return their paths."""
+    def write_pages(self) -> dict[str, Any]:
+        """Write the PAGES, and return the document of results.json."""
         results = [self.known[key] for key in sorted(self.known)]
-        pages = {
-            "results.json": json.dumps(document(results), indent=2, ensure_ascii=False) + "\n",
-            "results.csv": as_csv(results),
-            "index.html": as_html(results, self.labs, self._pairs()),
-        }
-        for name, text in pages.items():
-            write_atomically(self.out / name, text.encode())
-        return [self.out / name for name in pages]
+        page = as_html(results, self.labs, self._pairs(), self.not_read).encode()
+        hashes = {HTML: hashlib.sha256(page).hexdigest()}
+        signed = document(results, self._key, not_read=self.not_read, pages=hashes)
+        texts = (json.dumps(signed, indent=2, ensure_ascii=False).encode() + b"\n", as_csv(results).encode(), page)
+        for name, text in zip(PAGES, texts, strict=True):
+            write_atomically(self.out / name, text)
+        return signed
 
     def _take_over(self, folders: Sequence[Path]) -> None:
         """Add the results of other runs that hold here, and write them to this run's file."""
@@ -111,13 +117,12 @@ class ClassSession:
         return found
 
 
-def changed_results(out: Path, key: Path | None = None) -> tuple[int, list[Result]]:
-    """How many results `out` has, and those whose signature is not the key's. Raises UsageError."""
-    path, found = out / RESULTS, key or out / KEY
-    for needed in (path, found):
+def changed_results(out: Path, key: Path | None = None) -> tuple[int, list[Difference]]:
+    """How many results `out` has, and what was changed in its files. Raises UsageError."""
+    found = key or out / KEY
+    for needed in (*(out / name for name in (RESULTS, *PAGES)), found):
         _expect_file(needed)
-    results, secret = read_results(path), read_key(found)
-    return len(results), [one for _, one in sorted(results.items()) if not one.is_signed_by(secret)]
+    return differences(out, found)
 
 
 def _expect_file(path: Path) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from labs.classroom.entries import Entry, EntryError
 from labs.grading.answers import ANSWERS
 from labs.grading.catalog import Lab
 from labs.learner.former_names import names_of
+
+_MOST_NAMES = 3
+"""Of the files that were submitted, in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,20 @@ class Submitted:
     lab: Lab
     files: dict[str, bytes]
     problem: str = ""
+    absence: str = ""
+    """Why the lab counts as missing."""
 
     @property
     def digest(self) -> str:
         """SHA-256 of the files: the same submission has the same one."""
         parts = [f"{name}\0{hashlib.sha256(data).hexdigest()}" for name, data in sorted(self.files.items())]
-        return hashlib.sha256("\n".join([*parts, self.problem]).encode()).hexdigest()
+        told = "" if self.absence == nothing_submitted(self.lab.id) else self.absence
+        return hashlib.sha256("\n".join([*parts, self.problem + told]).encode()).hexdigest()
+
+
+def nothing_submitted(lab_id: str) -> str:
+    """Why a lab counts as missing, if the learner submitted nothing or other labs."""
+    return f"Nothing was submitted for lab {lab_id}."
 
 
 def submissions_of(entry: Entry, labs: Sequence[Lab]) -> list[Submitted]:
@@ -35,7 +46,20 @@ def submissions_of(entry: Entry, labs: Sequence[Lab]) -> list[Submitted]:
 
     If only one lab is graded, its files are also found without its folder. A lab without files is missing.
     """
-    return [_submitted(entry, lab, alone=len(labs) == 1) for lab in labs]
+    alone = len(labs) == 1
+    submitted = [_submitted(entry, lab, alone) for lab in labs]
+    if entry.problem or any(one.files or one.problem for one in submitted):
+        return submitted
+    names = [*map(str, sorted(entry.files)), *entry.not_read]
+    return [replace(one, absence=_none_usable(one.lab, names, alone)) for one in submitted] if names else submitted
+
+
+def _none_usable(lab: Lab, names: Sequence[str], alone: bool) -> str:
+    """Why the lab counts as missing, if none of the files that were submitted is a file of a lab."""
+    told = ", ".join([*names[:_MOST_NAMES], *["…"] * (len(names) > _MOST_NAMES)])
+    if not alone:
+        return f"No folder {lab.name} with the lab's files was found; submitted: {told}."
+    return f"No {', '.join(lab.editable)} was found; submitted: {told}."
 
 
 def _submitted(entry: Entry, lab: Lab, alone: bool) -> Submitted:
@@ -46,7 +70,7 @@ def _submitted(entry: Entry, lab: Lab, alone: bool) -> Submitted:
         told = " and ".join(str(folder) or "." for folder in folders[:2])
         return Submitted(entry.student, lab, {}, f"There are several copies of lab {lab.id}: {told}. Keep one.")
     if not folders:
-        return Submitted(entry.student, lab, {})
+        return Submitted(entry.student, lab, {}, absence=nothing_submitted(lab.id))
     try:
         return Submitted(entry.student, lab, _files_in(entry, lab, folders[0]))
     except EntryError as error:

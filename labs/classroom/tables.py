@@ -11,6 +11,7 @@ from html import escape
 
 from labs.classroom.results import Result
 from labs.classroom.similarity import Pair
+from labs.classroom.submissions import nothing_submitted
 from labs.grading.catalog import Lab
 
 COLUMNS = ("student", "lab", "verdict", "wrong_fix", "reason", "seconds", "seed", "graded_at", "signature")
@@ -32,24 +33,33 @@ def as_csv(results: Sequence[Result]) -> str:
     writer = csv.writer(buffer)
     writer.writerow(COLUMNS)
     for one in results:
-        writer.writerow([_cell(getattr(one, column)) for column in COLUMNS])
+        writer.writerow(csv_row(one))
     return buffer.getvalue()
 
 
-def _cell(value: object) -> object:
+def csv_row(one: Result) -> list[str]:
+    """The cells of a result's row."""
+    return [_cell(getattr(one, column)) for column in COLUMNS]
+
+
+def _cell(value: object) -> str:
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{value}"
-    return "" if value is None else value
+    return "" if value is None else str(value)
 
 
-def as_html(results: Sequence[Result], labs: Sequence[Lab], pairs: Mapping[str, Sequence[Pair]]) -> str:
+def as_html(
+    results: Sequence[Result], labs: Sequence[Lab], pairs: Mapping[str, Sequence[Pair]], not_read: Sequence[str] = ()
+) -> str:
     """Who passed what, what was misunderstood most often, and which submissions are near-identical."""
     parts = [
         "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>Class results</title><style>{_STYLE}</style></head><body>',
+        '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Class results</title><style>{_STYLE}</style></head><body>",
         "<h1>Class results</h1>",
         _summary(results, labs),
+        *([f"<p>Not read: {escape(', '.join(not_read))}: a folder or a zip for each learner.</p>"] if not_read else []),
         _learners(results, labs),
         _misunderstood(results, labs),
         _similar(labs, pairs),
@@ -63,7 +73,9 @@ def _summary(results: Sequence[Result], labs: Sequence[Lab]) -> str:
     learners = len({one.student for one in results})
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in _MARKS if counts[verdict])
     hours = sum(one.seconds for one in results) / 3600
-    return f"<p>{learners} learners, {len(labs)} labs: {told}. Grading took {hours:.1f} hours of one process.</p>"
+    who = f"{learners} {'learner' if learners == 1 else 'learners'}"
+    what = f"{len(labs)} {'lab' if len(labs) == 1 else 'labs'}"
+    return f"<p>{who}, {what}: {told}. Grading took {hours:.1f} hours of one process.</p>"
 
 
 def _learners(results: Sequence[Result], labs: Sequence[Lab]) -> str:
@@ -91,7 +103,7 @@ def _verdict(one: Result | None) -> str:
     if one is None:
         return "<td></td>"
     aside = one.wrong_fix or ("" if one.verdict == "passed" else one.reason)
-    small = f"<br><small>{escape(aside)}</small>" if aside and one.verdict != "missing" else ""
+    small = f"<br><small>{escape(aside)}</small>" if aside and one.reason != nothing_submitted(one.lab) else ""
     return f'<td class="{one.verdict}">{_MARKS[one.verdict]} {one.verdict}{small}</td>'
 
 

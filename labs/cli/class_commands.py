@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.text import Text
 
 from labs.cli.console import OUTCOME_MARKS, err, out, path_markup
@@ -19,6 +20,7 @@ from labs.grading.submission_text import clean
 from labs.locale import message, translated
 
 if TYPE_CHECKING:
+    from labs.classroom.check import Difference
     from labs.classroom.results import Result
 
 classroom = typer.Typer(
@@ -59,8 +61,7 @@ def grade(
     Exit code 0: every submission was graded. 2: usage error. 3: the grader failed on one; repeat the command.
     """
     from labs.classroom.part import WHOLE, Part
-    from labs.classroom.results import document
-    from labs.classroom.session import ClassSession
+    from labs.classroom.session import PAGES, ClassSession
 
     if (part or graded_in) and not (key and key.is_file()):
         raise UsageError(
@@ -77,10 +78,9 @@ def grade(
         for result in session.grade(jobs):
             if not as_json:
                 _show(result)
-        pages = session.write_pages()
-        emit(document(session.known[one] for one in sorted(session.known)))
+        emit(session.write_pages())
         if not as_json:
-            _show_total(list(session.known.values()), pages)
+            _show_total(list(session.known.values()), [to / name for name in PAGES], session.not_read)
     raise typer.Exit(3 if any(one.verdict == "error" for one in session.known.values()) else 0)
 
 
@@ -106,15 +106,22 @@ def check(
     ),
     key: KeyOption = None,
 ) -> None:
-    """Check the signature of each result. Exit code 1 if a result was changed, or was signed with another key."""
+    """Check the signed results, and the files with them. Exit code 1 if one was changed, or has another key."""
     from labs.classroom.session import changed_results
 
     count, changed = changed_results(folder, key)
     for one in changed:
-        out.print(Text.assemble("  ", ("✗", "bad"), f" {clean(one.student)}, {_lab(one.lab)}"), soft_wrap=True)
+        who = f"{clean(one.student)}, {_lab(one.lab)}: " if one.student else ""
+        line = Text.assemble("  ", ("✗", "bad"), f" {who}", (_told(one), "quiet" if who else ""))
+        out.print(line, soft_wrap=True)
     if changed:
-        told = "{changed} of {count} results do not have this key's signature."
-        err.print(f"lab: {message(told, changed=len(changed), count=count)}")
+        rows = len({(one.student, one.lab) for one in changed if one.student})
+        told = (
+            message("{rows} of {count} results were changed, or have another key's signature.", rows=rows, count=count)
+            if rows
+            else message("The {count} results have the class's signature, but a file was changed.", count=count)
+        )
+        err.print(f"lab: {told}")
         raise typer.Exit(1)
     told = message("{count} results, each with the class's signature", count=count)
     out.print(f"\n  [good]✓[/] {told}\n")
@@ -167,6 +174,17 @@ def template(
         _show_written(path)
 
 
+def _told(one: Difference) -> str:
+    sentences = {
+        "unsigned": message("in {file}, it does not have this key's signature", file=one.file),
+        "different": message("in {file}, it is not the signed result", file=one.file),
+        "missing": message("it is missing from {file}", file=one.file),
+        "extra": message("in {file}, it was added", file=one.file),
+        "file": message("{file} is not as `lab class grade` wrote it", file=one.file),
+    }
+    return sentences[one.kind]
+
+
 def _lab(number: str) -> str:
     return message("lab {id}", id=clean(number))
 
@@ -205,7 +223,7 @@ def _show(result: Result) -> None:
     out.print(line, soft_wrap=True)
 
 
-def _show_total(results: list[Result], pages: list[Path]) -> None:
+def _show_total(results: list[Result], pages: list[Path], not_read: list[str]) -> None:
     counts = Counter(one.verdict for one in results)
     told = ", ".join(
         message("{count} {verdict}", count=counts[verdict], verdict=translated(verdict))
@@ -215,6 +233,10 @@ def _show_total(results: list[Result], pages: list[Path]) -> None:
     learners = len({one.student for one in results})
     who = message("1 learner") if learners == 1 else message("{learners} learners", learners=learners)
     out.print(f"\n  [strong]{who}[/]  {told}")
+    if not_read:
+        names = escape(clean(", ".join(not_read)))
+        ignored = message("not read: {names}: a folder or a zip for each learner", names=names)
+        out.print(f"  [warn]{ignored}[/]", soft_wrap=True)
     for page in pages:
         _show_written(page)
     if counts["error"]:

@@ -139,7 +139,6 @@ SENTENCES = (
     "LAB_LANG is {name}, but the languages are: {languages}.",
     "There is no language {name}. The languages are: {languages}.",
     "Lab {id} was not started. It is now, in {folder}",
-    "{changed} of {count} results do not have this key's signature.",
     *("in progress", " or ", " and "),
     "{sentence} That is no problem for your own code; use a container for code from people you do not trust.",
 )

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -172,15 +173,117 @@ def test_a_class_is_graded_resumed_and_signed(
     before = {one["student"]: one["graded_at"] for one in document["results"]}
     assert again["solved"]["graded_at"] == before["solved"], "what is known is not graded again"
     assert lab_command("class", "check", str(tmp_path / "out"))[0] == 0
+    each_change_is_found(lab_command, tmp_path / "out")
 
     lines = tmp_path / "out" / "results.jsonl"
     lines.write_text(lines.read_text().replace('"missing"', '"passed"'))
     code, shown, said = lab_command("class", "check", str(tmp_path / "out"))
     assert code == 1
-    assert "empty, lab 03" in shown
-    assert "1 of 5 results do not have this key's signature" in said
+    assert "empty, lab 03: in results.jsonl, it does not have this key's signature" in shown
+    assert "1 of 5 results were changed, or have another key's signature" in said
     lab_command(*grade)
     assert read_results(lines)["empty", "03"].verdict == "missing", "a changed result is graded again"
+
+
+CHANGES = {
+    "results.jsonl": [
+        ('"failed"', '"passed"', "in results.jsonl, it does not have this key's signature"),
+        (r'\{"student": "empty".*\n', "", "empty, lab 03: it is missing from results.jsonl"),
+    ],
+    "results.json": [
+        ('"failed"', '"passed"', "in results.json, it does not have this key's signature"),
+        (r'\{\s*"student": "broken"[^}]*\},\s*', "", "broken, lab 03: it is missing from results.json"),
+        (r'"not_read": \[\]', '"not_read": ["x.py"]', "results.json is not as `lab class grade` wrote it"),
+        (r"^\{", "", "crashes, lab 03: it is missing from results.json"),
+    ],
+    "results.csv": [
+        ("crashes,03,failed", "crashes,03,passed", "crashes, lab 03: in results.csv, it is not the signed result"),
+        (r"empty,03.*\r\n", "", "empty, lab 03: it is missing from results.csv"),
+        (r"(empty),(03.*\r\n)", r"\1,\2eve,\2", "eve, lab 03: in results.csv, it was added"),
+        (r"(empty,03.*\r\n)", r"\1\1", "empty, lab 03: in results.csv, it was added"),
+        ("verdict", "grade", "results.csv is not as `lab class grade` wrote it"),
+    ],
+    "index.html": [("✗ failed", "✓ passed", "index.html is not as `lab class grade` wrote it")],
+}
+"""For each file: a pattern, what replaces it, and what `lab class check` says."""
+
+
+def each_change_is_found(lab_command: LabCommand, out: Path) -> None:
+    for name, changes in CHANGES.items():
+        before = (out / name).read_bytes()
+        for pattern, replacement, told in changes:
+            changed = re.sub(pattern, replacement, before.decode())
+            assert changed.encode() != before, pattern
+            (out / name).write_bytes(changed.encode())
+            code, shown, _ = lab_command("class", "check", str(out))
+            assert code == 1, pattern
+            assert told in shown, (pattern, shown)
+        (out / name).write_bytes(before)
+    assert lab_command("class", "check", str(out))[0] == 0
+
+
+def test_rows_of_another_lab_or_part_are_no_change(
+    export: Path, lab_command: LabCommand, no_processes: None, tmp_path: Path
+) -> None:
+    for student in "ab":
+        (export / student).mkdir()
+    assert lab_command("class", "key", str(tmp_path / "class.key"))[0] == 0
+    key = ("--key", str(tmp_path / "class.key"))
+    for number in (1, 2):
+        out = ("--out", str(tmp_path / "out"), "--part", f"{number}/2")
+        assert lab_command("class", "grade", str(export), "03", *key, *out)[0] == 0
+    code, shown, _ = lab_command("class", "check", str(tmp_path / "out"), *key)
+    assert code == 0, shown
+    lines = tmp_path / "out" / "results.jsonl"
+    lines.write_text("".join(line for line in lines.read_text().splitlines(True) if '"student": "b"' not in line))
+    code, shown, _ = lab_command("class", "check", str(tmp_path / "out"), *key)
+    assert code == 1
+    assert "b, lab 03: it is missing from results.jsonl" in shown
+
+
+def test_what_is_not_read_is_told_everywhere(
+    export: Path, lab: Lab, lab_command: LabCommand, no_processes: None, tmp_path: Path
+) -> None:
+    write(export, {"alice.py": "a = 1\n", "bob.tar.gz": "", ".DS_Store": "", "__MACOSX/x": ""})
+    (export / "dana").symlink_to(tmp_path)
+    write(export / "packed", {"s.tar.gz": ""})
+    (export / "linked").mkdir()
+    (export / "linked" / "policy.py").symlink_to(tmp_path / "elsewhere.py")
+    zipped(export / "evil.zip", {"../../../evil/policy.py": "outside\n"})
+    (export / "empty").mkdir()
+    (export / "started").mkdir()
+    grade = ("class", "grade", str(export), "03", "--out", str(tmp_path / "out"))
+    code, shown, _ = lab_command(*grade)
+    assert code == 0
+    assert "not read: alice.py, bob.tar.gz, dana: a folder or a zip for each learner" in shown
+    document = json.loads(lab_command(*grade, "--json")[1])
+    assert document == json.loads((tmp_path / "out" / "results.json").read_text())
+    assert document["not_read"] == ["alice.py", "bob.tar.gz", "dana"]
+    assert {one["student"]: (one["verdict"], one["reason"]) for one in document["results"]} == {
+        "empty": ("missing", "Nothing was submitted for lab 03."),
+        "evil": ("missing", "No policy.py was found; submitted: ../../../evil/policy.py."),
+        "linked": ("missing", "No policy.py was found; submitted: policy.py (a link)."),
+        "packed": ("missing", "No policy.py was found; submitted: s.tar.gz."),
+        "started": ("missing", "Nothing was submitted for lab 03."),
+    }
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "Not read: alice.py, bob.tar.gz, dana: a folder or a zip for each learner." in page
+    assert "No policy.py was found; submitted: s.tar.gz." in page
+    assert "Nothing was submitted" not in page
+    code, shown, _ = lab_command("class", "autograde", str(export / "packed"), "03")
+    assert code == 1
+    assert "No policy.py was found; submitted: s.tar.gz. Submit policy.py." in " ".join(shown.split())
+
+
+def test_a_lab_without_its_folder_is_told_apart_from_no_lab_at_all(export: Path) -> None:
+    labs = list(all_labs()[:2])
+    write(export / "loose", {f"file{number}.py": "" for number in range(5)} | {"policy.py": ""})
+    write(export / "one", {f"{labs[0].name}/{labs[0].editable[0]}": "", "other.txt": ""})
+    told = {entry.student: [one.absence for one in submissions_of(entry, labs)] for entry in entries_of(export)}
+    assert told["loose"][1] == (
+        f"No folder {labs[1].name} with the lab's files was found; submitted: file0.py, file1.py, file2.py, …."
+    )
+    assert told["one"] == ["", f"Nothing was submitted for lab {labs[1].id}."]
 
 
 def test_parts_hold_each_submission_once(export: Path) -> None:
@@ -305,17 +408,27 @@ def test_only_what_is_long_and_not_the_shipped_fix_is_near_identical() -> None:
     assert 0.8 < pair.similarity < 1
 
 
+def test_a_submission_of_equal_lines_costs_no_time() -> None:
+    starter = "".join(f"    value = value + {i % 7}\n" for i in range(200))
+    crafted = "".join(f"    value  =  value + {i % 7} \n" for i in range(20_000))
+    began = time.process_time()
+    near_identical({"a": crafted, "b": starter}, starter, starter)
+    assert time.process_time() - began < 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("nowhere",), "nowhere is not a folder"),
         (("empty",), "has no submissions"),
+        (("loose",), "Not read: alice.py. loose needs a folder or a zip file for each learner."),
         (("empty", "--part", "1/2"), "create it with `lab class key FILE`"),
         (("empty", "--from", "part-1"), "create it with `lab class key FILE`"),
     ],
 )
 def test_a_mistake_is_one_sentence(lab_command: LabCommand, arguments: tuple[str, ...], told: str) -> None:
     Path("empty").mkdir()
+    write(Path("loose"), {"alice.py": "a = 1\n"})
     code, shown, said = lab_command("class", "grade", *arguments, "03")
     assert (code, shown) == (2, "")
     assert told in said
