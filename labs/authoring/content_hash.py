@@ -60,6 +60,15 @@ def content_of(lab: Lab) -> Content:
     )
 
 
+def decided_by(lab: Lab) -> str:
+    """SHA-256 of what decides a verdict: the lab, the healthy library and the grader. Raises OSError.
+
+    A change of debugkit alone changes no verdict.
+    """
+    parts = (_of_lab(lab), folder_hash(_LIBRARY), folder_hash(_GRADER, (*_NO_PART, _DIAGNOSIS)))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 @functools.cache
 def folder_hash(folder: Path, left_out: tuple[str, ...] = ()) -> str:
     """The hash of a folder's files, Markdown and `left_out` apart; computed once in a process."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from labs.authoring.content_hash import content_of
+from labs.authoring.content_hash import decided_by
 from labs.classroom.check import Difference, differences
 from labs.classroom.entries import entries_of, not_read_in
 from labs.classroom.grade_class import grade_all, work_for
@@ -58,7 +58,7 @@ class ClassSession:
         out.mkdir(parents=True, exist_ok=True)
         self._key = read_key(key or out / KEY)
         self.submitted = part.of([one for entry in entries for one in submissions_of(entry, labs)])
-        self._content = {lab.id: _content(lab) for lab in labs}
+        self._content = {lab.id: decided_by(lab) for lab in labs}
         self.known = self._known(out)
         self._take_over(graded_in)
 
@@ -132,12 +132,6 @@ def _expect_file(path: Path) -> None:
 
 def _is_inside(path: Path, folder: Path) -> bool:
     return folder.is_dir() and path.absolute().is_relative_to(folder.absolute())
-
-
-def _content(lab: Lab) -> str:
-    """What decides a verdict: a change of debugkit alone grades nothing again."""
-    parts = content_of(lab)
-    return hashlib.sha256("\n".join([parts.lab, parts.library, parts.grader]).encode()).hexdigest()
 
 
 def _files(folder: Path, lab: Lab) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from labs.cli.console import OUTCOME_MARKS, err, out, path_markup
+from labs.cli.lab_contents import contents_of
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption
 from labs.grading.catalog import all_labs, find
@@ -151,10 +152,11 @@ def autograde(
     for lab, done in grade_folder(folder, labs, seed):
         show_grade(done, lab)
         grades.append(done)
+    contents = contents_of(labs) if junit is not None or gradescope is not None else {}
     if junit is not None:
-        write_atomically(junit, grading.junit(grades).encode())
+        write_atomically(junit, grading.junit(grades, contents).encode())
     if gradescope is not None:
-        write_atomically(gradescope, json.dumps(grading.gradescope(grades), indent=2).encode())
+        write_atomically(gradescope, json.dumps(grading.gradescope(grades, contents=contents), indent=2).encode())
     raise typer.Exit(grading.exit_code(grades))
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from labs.grading.catalog import Lab
 
-dev = typer.Typer(name="dev", help="For authors: new, verify, mutate, show, store, figures.", no_args_is_help=True)
+dev = typer.Typer(
+    name="dev", help="For authors: new, verify, mutate, show, store, figures, mystery.", no_args_is_help=True
+)
 
 VariantName = Annotated[str, typer.Argument(metavar="NAME", help="The wrong fix, or alternative_…", show_default=False)]
 FileOption = Annotated[

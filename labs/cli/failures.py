@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from pathlib import Path
 
 from labs.cli import missing_package
 from labs.grading.catalog import CatalogError, UnknownLabError
@@ -50,12 +51,30 @@ def explain(error: BaseException) -> Failure | None:
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # typer's or click's, by version
         said = error.format_message().rstrip().rstrip(".")  # click ends some of its sentences and not others
         return Failure(f"{said}. `lab --help` lists the commands.", USAGE)
+    if (sentence := _of_the_memory(error)) is not None:
+        return Failure(sentence, USAGE)
     if isinstance(error, OSError) and error.errno is not None:
         return _of_the_disk(error)
     return None
 
 
+_NOT_MAPPED = ("failed to map segment", "cannot allocate memory")
+"""What the loader of shared libraries says."""
+
+
+def _of_the_memory(error: BaseException) -> str | None:
+    """Too little memory is no bug of the lab; mostly the first library that does not fit is torch."""
+    said = str(error).lower()
+    if isinstance(error, (ImportError, OSError)) and any(one in said for one in _NOT_MAPPED) and ".so" in said:
+        return "torch could not be loaded: there is not enough memory. Free some, or raise the limit (`ulimit -v`)."
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return "there is not enough memory. Free some, or raise the limit (`ulimit -v`)."
+    return None
+
+
 def _of_the_disk(error: OSError) -> Failure | None:
+    if error.errno == errno.ENOENT and _current_folder_is_gone():
+        return Failure("The current folder was removed. Change to another folder.", USAGE)
     where = error.filename or "The file"
     sentences = {
         errno.ENOSPC: "the disk is full. Nothing was changed. Free some space and repeat the command.",
@@ -69,3 +88,11 @@ def _of_the_disk(error: OSError) -> Failure | None:
     }
     sentence = sentences.get(error.errno or 0)
     return Failure(f"{where}: {sentence}", USAGE) if sentence else None
+
+
+def _current_folder_is_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False

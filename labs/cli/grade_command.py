@@ -13,6 +13,7 @@ from labs.cli.attempt_commands import start_attempt
 from labs.cli.console import err, notice, path_markup
 from labs.cli.failures import RefusedError
 from labs.cli.fan_out import Finished, fan_out
+from labs.cli.lab_contents import contents_of
 from labs.cli.one_document import one_document
 from labs.cli.options import JsonOption, LabNumbers, WorkspaceOption
 from labs.cli.which_lab import is_capstone, lab_of
@@ -64,7 +65,8 @@ def grade(
         from labs import grading
         from labs.cli.show_grade import show_total
 
-        document = grading.json_document(grades)
+        contents = contents_of(labs) if as_json or junit is not None or gradescope is not None else {}
+        document = grading.json_document(grades, contents)
         for lab, part, done in zip(labs, document["labs"], grades, strict=True):
             if is_capstone(lab):
                 from labs.capstones.parts import faults_document
@@ -74,9 +76,9 @@ def grade(
         if len(grades) > 1 and not as_json:
             show_total(grades)
         if junit is not None:
-            write_atomically(junit, grading.junit(grades).encode())
+            write_atomically(junit, grading.junit(grades, contents).encode())
         if gradescope is not None:
-            write_atomically(gradescope, json.dumps(grading.gradescope(grades), indent=2).encode())
+            write_atomically(gradescope, json.dumps(grading.gradescope(grades, contents=contents), indent=2).encode())
     raise typer.Exit(grading.exit_code(grades))
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from labs.grading.grades import SCHEMA, CheckResult, Grade
 from labs.grading.submission_text import hanging
 
+Contents = Mapping[str, str]
+"""By the number of a lab: SHA-256 of what decided its verdict, as in the results of a class."""
 
-def json_document(grades: Iterable[Grade]) -> dict[str, Any]:
+
+def json_document(grades: Iterable[Grade], contents: Contents | None = None) -> dict[str, Any]:
     """The one document that `lab grade --json` prints."""
-    return {"schema": SCHEMA, "labs": [grade.to_json() for grade in grades]}
+    known = contents or {}
+    return {"schema": SCHEMA, "labs": [grade.to_json() | {"content": known.get(grade.id)} for grade in grades]}
 
 
 def exit_code(grades: Iterable[Grade]) -> int:
@@ -23,7 +27,7 @@ def exit_code(grades: Iterable[Grade]) -> int:
     return 1 if "failed" in verdicts else 0
 
 
-def junit(grades: Sequence[Grade]) -> str:
+def junit(grades: Sequence[Grade], contents: Contents | None = None) -> str:
     """A JUnit XML document: one suite per lab, one case per check. A check that did not run is `skipped`."""
     root = ElementTree.Element("testsuites", name="lab grade")
     for grade in grades:
@@ -40,6 +44,9 @@ def junit(grades: Sequence[Grade]) -> str:
             skipped=str(outcomes.count("not_run")),
             time=f"{grade.seconds:.3f}",
         )
+        if content := (contents or {}).get(grade.id):
+            properties = ElementTree.SubElement(suite, "properties")
+            ElementTree.SubElement(properties, "property", name="content", value=content)
         for check in grade.checks:
             _case(suite, f"lab{grade.id}.{check.kind}", check.id, check.outcome, check.message)
         if whole:
@@ -48,7 +55,9 @@ def junit(grades: Sequence[Grade]) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def gradescope(grades: Sequence[Grade], points_per_lab: float = 10.0) -> dict[str, Any]:
+def gradescope(
+    grades: Sequence[Grade], points_per_lab: float = 10.0, contents: Contents | None = None
+) -> dict[str, Any]:
     """Gradescope's results.json. A lab's points are all or nothing, like its verdict; its checks are in its output.
 
     Source: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
@@ -66,6 +75,7 @@ def gradescope(grades: Sequence[Grade], points_per_lab: float = 10.0) -> dict[st
                 "status": "passed" if grade.passed else "failed",
                 "output": "\n".join([_indented(grade.reason or "All checks passed."), *map(_line, grade.checks)]),
                 "visibility": "visible",
+                "extra_data": {"content": (contents or {}).get(grade.id)},
             }
             for grade in grades
         ],

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from labs.learner import progress
+from labs.learner.progress import ProgressError
 from labs.learner.workspace import Workspace, WorkspaceError
 
 State = Literal["ok", "limited", "missing"]
@@ -118,13 +120,16 @@ def _sandbox() -> list[Condition]:
     except SandboxError as error:
         return [Condition("sandbox", "missing", "no process could be started", str(error))]
     return [
-        Condition("sandbox", "ok", one.promise)
+        Condition("sandbox", "ok", promise)
         if one.active
-        else Condition("sandbox", "limited", f"not promised on this machine: {one.promise}", f"{one.without} {_ENOUGH}")
+        else Condition("sandbox", "limited", f"not promised on this machine: {promise}", f"{one.without} {_ENOUGH}")
         for one in tried
+        for promise in [_IN_DETAIL.get(one.name, one.promise)]
     ]
 
 
+_IN_DETAIL = {"memory limit": "one process of a submission cannot use more than its limit of memory"}
+"""Promises that the sandbox states more broadly than it keeps them: memory is limited per process, not in total."""
 _ENOUGH = "That is no problem for your own code; use a container for code from people you do not trust."
 
 
@@ -152,4 +157,8 @@ def _workspace(resolve: Callable[[], Workspace]) -> Condition:
     nearest: Path = found.root
     if not os.access(nearest, os.W_OK):
         return Condition("workspace", "missing", f"{nearest} is read-only", "`lab init DIR` creates one elsewhere.")
+    try:
+        progress.check(found)
+    except (ProgressError, OSError) as error:
+        return Condition("workspace", "missing", "its progress cannot be read", str(error))
     return Condition("workspace", "ok", str(found.root))

@@ -50,8 +50,12 @@ def record_grade(workspace: Workspace, lab: Lab, done: Grade) -> str | None:
     return f"This grade is not recorded in your progress. {why}"
 
 
+_NOT_OF_THE_GRADE = ("faults", "content")
+"""What a document adds: a capstone's faults, from its checks, and the hash of the lab."""
+
+
 def grade_from_json(document: Mapping[str, Any]) -> Grade:
     """The grade of one lab, from its part of another process's JSON document."""
-    parts = {key: value for key, value in document.items() if key != "faults"}  # a capstone's, made from its checks
+    parts = {key: value for key, value in document.items() if key not in _NOT_OF_THE_GRADE}
     checks = tuple(CheckResult(**check) for check in parts.pop("checks"))
     return Grade(**parts, checks=checks)

@@ -199,6 +199,19 @@ def read(workspace: Workspace) -> Loaded:
             return _renamed(path)
 
 
+def check(workspace: Workspace) -> None:
+    """Whether the file can be read; it stays where it is. Raises ProgressError, OSError."""
+    path = _path(workspace)
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            decode(path.read_bytes(), str(path))
+        except msgspec.DecodeError:
+            raise ProgressError(
+                f"{path} is damaged. The next command keeps it under another name and goes on with your progress "
+                "before the last change, or from zero if there is none."
+            ) from None
+
+
 def record(workspace: Workspace, change: Change) -> Loaded:
     """Apply one change to the file atomically, under the workspace's lock. Raises ProgressError, OSError."""
     workspace.make()

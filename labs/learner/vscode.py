@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,29 @@ def write_vscode(folder: Path) -> list[Path]:
     if tests.exists() and tests.read_text(encoding="utf-8") != _TESTS_TEXT:
         raise UsageError(f"{tests} exists and is yours, and nothing was written. Choose another folder.")
     changed = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    at.mkdir(parents=True, exist_ok=True)
-    for path in changed:
-        write_atomically(path, made[path].encode())
+    folders = [one for one in (at, *at.parents) if not one.exists()]
+    before = {path: path.read_bytes() if path.exists() else None for path in changed}
+    try:
+        at.mkdir(parents=True, exist_ok=True)
+        for path in changed:
+            write_atomically(path, made[path].encode())
+    except OSError:
+        _put_back(before, folders)
+        raise
     return changed
+
+
+def _put_back(before: Mapping[Path, bytes | None], folders: Sequence[Path]) -> None:
+    """After a failure: the files as they were, and no folder that was not there. As far as the disk permits it."""
+    for path, content in before.items():
+        with contextlib.suppress(OSError):
+            if content is None:
+                path.unlink(missing_ok=True)
+            elif path.read_bytes() != content:
+                write_atomically(path, content)
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _task(verb: str, group: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -182,9 +182,11 @@ class Workspace:
     @staticmethod
     def _replace(folder: Path, fresh: Path) -> None:
         folder.parent.mkdir(exist_ok=True)
+        old = fresh.with_name(f"{fresh.name}-old")  # what a killed process leaves here, `_sweep` removes
         if folder.exists():
-            folder.rename(fresh.with_name(f"{fresh.name}-old"))  # swept by the next command
+            folder.rename(old)
         fresh.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Remove what a killed process left. Nothing staged is in use, because the caller holds the lock."""

@@ -29,6 +29,7 @@ GRADE_TYPES = {
     "seed": int,
     "recognised_wrong_fix": (str, type(None)),
     "checks": list,
+    "content": (str, type(None)),
 }
 CHECK_TYPES = dict.fromkeys(("id", "title", "kind", "outcome", "message"), str) | {
     "measured": object,

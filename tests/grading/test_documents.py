@@ -40,6 +40,17 @@ def test_the_json_document_has_a_schema_and_one_entry_per_lab() -> None:
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
+def test_each_document_has_the_hash_of_the_lab() -> None:
+    contents = {"07": "abc"}
+    assert json_document([PASSED], contents)["labs"][0]["content"] == "abc"
+    assert json_document([PASSED])["labs"][0]["content"] is None
+    suite = ElementTree.fromstring(junit([PASSED], contents).encode())[0]
+    assert [one.attrib for one in suite.iterfind("properties/property")] == [{"name": "content", "value": "abc"}]
+    assert suite[0].tag == "properties", "the schema of JUnit has them first"
+    assert ElementTree.fromstring(junit([PASSED]).encode()).find(".//properties") is None
+    assert gradescope([PASSED], contents=contents)["tests"][0]["extra_data"] == {"content": "abc"}
+
+
 @pytest.mark.parametrize("grade", [PASSED, FAILED, BROKEN, UNREADABLE], ids=["passed", "failed", "error", "unreadable"])
 def test_junit_counts_what_it_lists_and_no_failed_grade_looks_green(grade: Grade) -> None:
     suite = ElementTree.fromstring(junit([grade]).encode())[0]

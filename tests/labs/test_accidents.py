@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from child_processes import run
+from labs.cli.failures import explain
 from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.workspace import Workspace, make_workspace
@@ -114,7 +116,36 @@ def test_a_current_folder_that_was_removed_is_one_sentence(in_workspace: Workspa
     gone.mkdir()
     code = f"import os; os.rmdir({str(gone)!r}); from labs.cli import main; raise SystemExit(main(['list']))"
     done = run([sys.executable, "-c", code], cwd=gone)
-    one_sentence((done.returncode, done.stdout, done.stderr))
+    said = one_sentence((done.returncode, done.stdout, done.stderr))
+    assert said == "lab: The current folder was removed. Change to another folder.\n"
+
+
+TOO_LITTLE = {
+    "torch": ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    "a library": OSError("libgomp.so.1: cannot allocate memory in static TLS block"),
+    "an array": MemoryError(),
+    "a process": OSError(errno.ENOMEM, "Cannot allocate memory"),
+}
+
+
+@pytest.mark.parametrize("error", TOO_LITTLE.values(), ids=TOO_LITTLE)
+def test_too_little_memory_is_no_bug_of_lab(error: Exception) -> None:
+    failure = explain(error)
+    assert failure is not None
+    assert failure.exit_code == 2
+    assert failure.sentence.endswith("there is not enough memory. Free some, or raise the limit (`ulimit -v`).")
+    assert failure.sentence.startswith("torch could not be loaded") == (".so" in str(error))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited on Linux only")
+def test_a_limit_that_torch_does_not_fit_in_is_one_sentence(attempt: Path) -> None:
+    command = [sys.executable, "-m", "labs.cli", "grade", "03", "--json"]
+    limited = ["bash", "-c", 'ulimit -v 400000; exec "$@"', "bash", *command]
+    done = run(limited, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert "torch could not be loaded: there is not enough memory." in one_sentence(
+        (done.returncode, done.stdout, done.stderr)
+    )
 
 
 NEWER = '{"schema": 99, "labs": {}, "something": "new"}'

@@ -392,6 +392,13 @@ def test_a_name_from_an_export_is_harmless_in_the_pages(lab: Lab) -> None:
     assert as_csv(results).splitlines()[1].startswith("'=HYPERLINK")
 
 
+def test_the_page_is_valid_and_counts_in_the_singular_too(lab: Lab) -> None:
+    page = as_html([result("a")], [lab], {})
+    assert "<p>1 learner, 1 lab: 1 failed." in page
+    assert "<p>2 learners, 1 lab: 2 failed." in as_html([result("a"), result("b")], [lab], {})
+    assert page.index('<meta name="viewport"') < page.index("</head>")
+
+
 def test_the_page_says_how_long_a_grade_of_a_lab_took(lab: Lab) -> None:
     timed = [result("a", seconds=4.0), result("b", seconds=6.0), result("c", seconds=90.0)]
     assert "6 s a grade" in as_html([*timed, result("d", verdict="missing", seconds=0.0)], [lab], {})

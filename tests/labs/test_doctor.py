@@ -9,6 +9,7 @@ import pytest
 
 from labs import grading
 from labs.grading import Protection, SandboxError
+from labs.learner.workspace import Workspace
 
 Run = Callable[..., tuple[int, str, str]]
 LOST = ["signals to one process", "subreaper"]
@@ -24,10 +25,28 @@ def test_each_promise_that_does_not_hold_here_is_named_with_what_can_happen(
     assert code == 0
     assert [one["state"] for one in rows] == ["ok" if one.active else "limited" for one in tried]
     for row, one in zip(rows, tried, strict=True):
-        assert one.promise in row["found"]
+        assert (one.promise in row["found"]) == (one.name != "memory limit")
         assert ("not promised on this machine" in row["found"]) == (one.without in row["meaning"]) == (not one.active)
+    assert rows[-1]["found"] == "one process of a submission cannot use more than its limit of memory"
     shown = " ".join(lab_command("doctor")[1].split())
     assert "not promised on this machine: no process of a submission outlives its grade" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [('{"schema": 999}', "was written by a newer version of the lab"), ("{", "is damaged")]
+)
+def test_a_workspace_whose_progress_cannot_be_read_is_not_fine(
+    lab_command: Run, in_workspace: Workspace, content: str, told: str
+) -> None:
+    path = in_workspace.state / "progress.json"
+    path.write_text(content)
+    code, printed, _ = lab_command("doctor", "--json")
+    [row] = [one for one in json.loads(printed)["conditions"] if one["name"] == "workspace"]
+    assert (code, row["state"], row["found"]) == (1, "missing", "its progress cannot be read")
+    assert told in row["meaning"]
+    assert [one.name for one in in_workspace.state.iterdir()] == [path.name], "nothing is moved"
+    path.write_text('{"schema": 1}')
+    assert lab_command("doctor")[0] == 0
 
 
 def test_a_system_that_starts_no_process_is_a_missing_sandbox(

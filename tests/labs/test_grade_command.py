@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from child_processes import HANG_S, run, started
+from labs.authoring.content_hash import decided_by
 from labs.authoring.variants import find_variant
 from labs.grading import catalog
 from labs.grading.catalog import Lab
@@ -99,10 +100,14 @@ def test_several_labs_at_once_are_one_document_and_two_reports(
     code, out, _ = lab_command("grade", "--all", *arguments)
     assert code == 1
     assert [(one["id"], one["verdict"]) for one in json.loads(out)["labs"]] == [("03", "failed"), ("04", "passed")]
+    contents = [decided_by(catalog.find(number)) for number in ("03", "04")]
+    assert [one["content"] for one in json.loads(out)["labs"]] == contents
     suites = ElementTree.parse(in_workspace.root / "junit.xml").getroot().findall("testsuite")
     assert [suite.get("name") for suite in suites] == ["lab03_swapped_order", "lab04_second"]
+    assert [suite.find("properties/property[@name='content']").get("value") for suite in suites] == contents
     scores = json.loads((in_workspace.root / "results.json").read_text())
     assert [test["status"] for test in scores["tests"]] == ["failed", "passed"]
+    assert [test["extra_data"]["content"] for test in scores["tests"]] == contents
     assert progress.read(in_workspace).progress.status("04") == "passed"
 
 

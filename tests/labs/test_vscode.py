@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import shared_server
 from child_processes import run, started
 from labs.grading import CheckResult, Grade
 from labs.grading.catalog import Lab
+from labs.learner import vscode
 from labs.learner.place import place_of
 from labs.learner.vscode import BEGINS, PLACE, TESTS, WAITS
 from labs.learner.workspace import Workspace
@@ -27,6 +29,30 @@ FAULTS = {
     "import": ("\nraise RuntimeError('too early')\n", 20, "Importing your code raised RuntimeError: too early"),
     "not-utf-8": ("# \udcff\n", 19, "policy.py is not UTF-8 text (line 19). Save it as UTF-8 and grade again."),
 }
+
+
+@pytest.mark.parametrize("fails_at", range(4))
+def test_an_export_that_fails_leaves_nothing_behind(
+    fails_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "kept" / ".vscode" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"mine": 1}')
+    written: list[Path] = []
+
+    def write(path: Path, content: bytes) -> None:
+        if len(written) == fails_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        written.append(path)
+        path.write_bytes(content)
+
+    for folder, left in ((tmp_path / "new" / "deep", []), (tmp_path / "kept", [settings])):
+        written.clear()
+        monkeypatch.setattr(vscode, "write_atomically", write)
+        with pytest.raises(OSError, match="No space left"):
+            vscode.write_vscode(folder)
+        assert [path for path in folder.rglob("*") if path.is_file()] == left
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.fixture

@@ -135,6 +135,14 @@ def test_the_starter_is_remembered_as_it_was_copied(
     assert workspace.starter(lab) == upgraded
 
 
+def test_what_is_replaced_is_removed_at_once(workspace: Workspace, lab: Lab) -> None:
+    workspace.start(lab)
+    for _ in range(2):
+        workspace.keep_passed(lab)
+    workspace.reset(lab)
+    assert not list(workspace.state.glob("staging-*"))
+
+
 @pytest.mark.parametrize("verb", ["start", "reset"])
 def test_a_kill_half_way_leaves_no_half_lab(workspace: Workspace, lab: Lab, verb: str) -> None:
     if verb == "reset":
