@@ -111,6 +111,7 @@ def main() -> None:
         seconds = time.monotonic() - began
         cpu = cpu_of_children() - cpu_before
         results = json.loads((out / "results.json").read_text())["results"]
+        written = len(lines.read_bytes().splitlines())
     other = [one for one in results if one["verdict"] != expected[one["student"], one["lab"]]]
     third = len(after.samples) // 3
     measured = {
@@ -123,6 +124,7 @@ def main() -> None:
         "cpu_seconds_per_submission": round(cpu / (len(expected) - kept), 2),
         "kept_over_the_kill": kept,
         "graded": len(results),
+        "written_more_than_once": written - len(expected),
         "wrong_verdicts": [(one["student"], one["lab"], one["verdict"]) for one in other],
         "peak_mib": max(before.samples + after.samples) >> 20,
         "median_mib_by_third": [

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ElementTree
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -490,6 +491,98 @@ def test_a_template_is_valid_and_names_the_labs(platform: str, lab_command: LabC
     code, _, said = lab_command("class", "template", platform, "03", "--out", str(tmp_path / "made"))
     assert code == 2
     assert "exists, and nothing was written" in said
+
+
+@pytest.fixture
+def runner(tmp_path: Path, lab: Lab) -> Callable[..., int]:
+    """A step of a workflow in its folder, as a runner executes it: bash stops at the first command that fails."""
+    folder = tmp_path / "runner"
+    program = write(folder / "bin", {"lab": f'#!/bin/sh\nexec "{sys.executable}" -m labs.cli "$@"\n'}) / "lab"
+    program.chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+
+    def step(script: str, **variables: str) -> int:
+        done = run(["bash", "-e", "-c", script], cwd=folder, env=environment | variables)
+        assert done.returncode in (0, 1), done
+        return done.returncode
+
+    return step
+
+
+def steps_of(platform: str, job: str, lab_command: LabCommand, tmp_path: Path) -> list[dict[str, Any]]:
+    """The steps of a template's job that grade, and those that prepare the key; not those that install."""
+    made = tmp_path / platform
+    if not made.exists():
+        assert lab_command("class", "template", platform, "03", "--out", str(made))[0] == 0
+    [path] = made.rglob("*.yml")
+    steps = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"][job]["steps"]
+    return [step for step in steps if "run" in step and "working-directory" not in step]
+
+
+@pytest.mark.extended
+def test_the_workflow_of_an_assignment_grades_a_learner(
+    lab: Lab, lab_command: LabCommand, runner: Callable[..., int], tmp_path: Path
+) -> None:
+    [step] = steps_of("github", "grade", lab_command, tmp_path)
+    report = tmp_path / "runner" / "results.xml"
+    for files, code in ((solved(lab), 0), (unsolved(lab), 1)):
+        write(tmp_path / "runner" / "submission" / "workspace" / lab.name, files)
+        assert runner(step["run"]) == code
+        [suite] = ElementTree.parse(report).getroot()
+        assert (int(suite.attrib["failures"]) > 0) == bool(code)
+        report.unlink()
+
+
+@pytest.mark.extended
+def test_the_workflow_of_a_class_grades_each_part_and_joins_them(
+    lab: Lab, lab_command: LabCommand, runner: Callable[..., int], tmp_path: Path
+) -> None:
+    folder = tmp_path / "runner"
+    write(folder / "submissions" / "solved", solved(lab))
+    for student in ("empty", "nobody", "absent"):
+        (folder / "submissions" / student).mkdir()
+    for part in "1234":
+        make_key, grade = steps_of("matrix", "part", lab_command, tmp_path)
+        assert list(make_key["env"]) == ["CLASS_KEY"]
+        assert runner(make_key["run"], CLASS_KEY="ab" * 32) == 0
+        assert runner(grade["run"].replace("${{ matrix.part }}", part)) == 0
+        (folder / f"part-{part}").mkdir()
+        (folder / "part" / "results.jsonl").rename(folder / f"part-{part}" / "results.jsonl")  # the artifact
+    assert [len(read_results(folder / f"part-{part}" / "results.jsonl")) for part in "1234"] == [1, 1, 1, 1]
+    make_key, grade = steps_of("matrix", "all", lab_command, tmp_path)
+    assert runner(make_key["run"], CLASS_KEY="ab" * 32) == 0
+    assert runner(grade["run"]) == 0
+    joined = json.loads((folder / "class-results" / "results.json").read_text())["results"]
+    assert {one["student"]: one["verdict"] for one in joined} == dict.fromkeys(
+        ("absent", "empty", "nobody"), "missing"
+    ) | {"solved": "passed"}
+    assert runner("lab class check class-results --key class.key") == 0
+
+
+LEARNERS = int(os.environ.get("LAB_CLASS_LEARNERS", "0"))
+"""With 200, the measurement of the page for instructors: three real labs."""
+
+
+@pytest.mark.extended
+def test_a_class_survives_a_kill_with_every_verdict_and_flat_memory(request: pytest.FixtureRequest) -> None:
+    script = Path(__file__).parents[1] / "benchmarks" / "class_of_200.py"
+    asked = ["--learners", str(LEARNERS or 12), "--jobs", "2" if LEARNERS else "1"]
+    if not LEARNERS:
+        request.getfixturevalue("collection")
+        asked.append("03")
+    done = run(
+        [sys.executable, str(script), *asked], env=os.environ | {"PYTHONPATH": str(script.parents[2])}, check=True
+    )
+    measured = json.loads(done.stdout)
+    assert measured["exit_code"] == 0
+    assert measured["wrong_verdicts"] == []
+    assert measured["graded"] == measured["submissions"] > measured["kept_over_the_kill"] >= measured["submissions"] / 3
+    assert measured["written_more_than_once"] <= 1, "a kill costs a half-written line at most"
+    *_, before, after = measured["median_mib_by_third"]
+    assert after <= 1.25 * before
 
 
 def test_the_syllabus_has_every_lab_once() -> None:
