@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.util
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -85,8 +88,17 @@ def _in_a_pool(work: Sequence[Work], jobs: int) -> Iterator[tuple[Work, Result]]
 def _begin() -> None:
     """In each grading process: start its fork server, which ends with the process."""
     global _server
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     _server = ForkServer().__enter__()
     multiprocessing.util.Finalize(None, _server.__exit__, args=(None, None, None), exitpriority=10)
+
+
+def _end_with_the_parent() -> None:
+    """A parent that is killed tells its processes nothing: they would wait for work forever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _grade(one: Work) -> Result:

@@ -101,8 +101,12 @@ def main() -> None:
             not lines.exists() or lines.read_bytes().count(b"\n") < KILLED_AFTER * len(expected)
         ):
             time.sleep(0.2)
+        started = psutil.Process(first.pid).children(recursive=True)
         first.send_signal(signal.SIGKILL)
         first.wait()
+        _, left = psutil.wait_procs(started, timeout=60)
+        for one in left:
+            one.kill()
         kept = lines.read_bytes().count(b"\n")
         cpu_before = cpu_of_children()
         second = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -123,6 +127,7 @@ def main() -> None:
         "seconds_per_submission": round(seconds / len(expected), 2),
         "cpu_seconds_per_submission": round(cpu / (len(expected) - kept), 2),
         "kept_over_the_kill": kept,
+        "processes_left_by_the_kill": len(left),
         "graded": len(results),
         "written_more_than_once": written - len(expected),
         "wrong_verdicts": [(one["student"], one["lab"], one["verdict"]) for one in other],

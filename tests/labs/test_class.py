@@ -578,6 +578,7 @@ def test_a_class_survives_a_kill_with_every_verdict_and_flat_memory(request: pyt
     )
     measured = json.loads(done.stdout)
     assert measured["exit_code"] == 0
+    assert measured["processes_left_by_the_kill"] == 0
     assert measured["wrong_verdicts"] == []
     assert measured["graded"] == measured["submissions"] > measured["kept_over_the_kill"] >= measured["submissions"] / 3
     assert measured["written_more_than_once"] <= 1, "a kill costs a half-written line at most"
