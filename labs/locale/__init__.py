@@ -153,7 +153,7 @@ class Catalogue:
 
     @functools.cached_property
     def strong(self) -> list[Template]:
-        """The templates that match no sentence but their own. One that begins with a value could take in a longer one."""
+        """The templates that match no sentence but their own, those that begin with a value last: they take in more."""
         strong = (template for template in self.templates if not template.is_weak)
         return sorted(strong, key=lambda template: template.english.startswith("{"))
 
