@@ -107,7 +107,7 @@ def _alone(rule: Rule) -> str:
         return f'`check_config(…, select="{rule.code}")`, as in the example. [More about Hydra](../hydra.md).'
     if rule.modes == ("watch",):
         return (
-            f'`debugkit.watch(model, optimizer, select="{rule.code}")`, as in the example, or on an unmodified script: '
+            f'`debugkit.watch(…, select="{rule.code}")`, as in the example, or on an unmodified script: '
             f"`debugkit run --select {rule.code} train.py`. [More about watch](../watch.md)."
         )
     return (

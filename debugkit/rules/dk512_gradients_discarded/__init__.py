@@ -3,12 +3,12 @@
 ## What it finds
 `optimizer.step()` outside of the loop over the batches, which calls `zero_grad()` and `backward()`: between two steps,
 the gradients of three or more batches were computed and reset, and the step used those of the last batch, or none. Two
-such periods in a row are a finding, if at least half of all steps are of this kind. At the end of a run, one of eight
-batches is enough, if no step was of another kind.
+such periods in a row are a finding, if at least half of all steps are of this kind. A run that has only one such period
+is a finding if it has eight batches or more, and no other step.
 
 ## Why it hurts
 An epoch changes the weights once instead of once for each batch. All batches are read and computed, but only the last
-one is learned from, so training is slower by the number of batches. The loss falls, and no error is raised.
+one is learned from, so training is slower by the number of batches. The loss falls slowly, and no error is raised.
 
 ## Evidence
 The number of such periods, how many gradients were reset in them and the threshold, 3, and how many `backward()` calls
@@ -32,7 +32,7 @@ A hook on three small parameters of each optimizer. It compares counters of chan
 only in a period like the one described.
 
 ## Lesson
-[Lab 51](../../lessons/loop/51_second_phase.md)
+No lab of its own; in [Lab 51](../../lessons/loop/51_second_phase.md) the gradients are reset too rarely instead.
 """
 
 from __future__ import annotations
