@@ -85,7 +85,7 @@ def open_lesson(number: LabNumber) -> None:
     """Open a lab's lesson in the browser and print where it is."""
     import webbrowser
 
-    from labs.learner.lesson import lesson_address, lesson_file, lesson_place
+    from labs.learner.lesson import file_to_read, lesson_address, lesson_place
 
     lab = which_lab(number, None)
     place = lesson_place(lab)
@@ -94,11 +94,11 @@ def open_lesson(number: LabNumber) -> None:
     on_the_site = place == lesson_address(lab)
     if on_the_site:
         out.print(f"  {place}", soft_wrap=True)
-    if lesson_file(lab).is_file():
+    if file_to_read(lab).is_file():
         style = "quiet" if on_the_site else "none"
-        out.print(f"  [{style}]{path_markup(lesson_file(lab))}[/]", soft_wrap=True)
+        out.print(f"  [{style}]{path_markup(file_to_read(lab))}[/]", soft_wrap=True)
     if sys.stdout.isatty():
-        webbrowser.open(place if on_the_site else lesson_file(lab).resolve().as_uri())
+        webbrowser.open(place if on_the_site else file_to_read(lab).resolve().as_uri())
 
 
 def doctor(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:

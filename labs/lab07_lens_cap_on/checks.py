@@ -44,7 +44,7 @@ class Case:
 
     def __str__(self) -> str:
         colours = {1: "grey", 3: "RGB"}.get(self.channels, f"{self.channels}-channel")
-        return f"{colours} images of {self.height} x {self.width} in patches of {self.size}"
+        return f"images of {self.height} x {self.width} pixels, {colours}, in patches of {self.size}"
 
     @property
     def height(self) -> int:

@@ -148,14 +148,13 @@ class Catalogue:
             if partly is not None:
                 return partly
         # What a check measures is "the loss" and "of 5 frames with padding"; a longer sentence may take the "of" away.
-        begins_with_a_word = " " in text and text[0].isalpha() and not text.startswith("of ")
-        return self.translate(f"of {text}", weak=False) if begins_with_a_word else None
+        is_a_phrase = " " in text and text[0].isalnum() and not text.startswith("of ")
+        return self.translate(f"of {text}", weak=False) if is_a_phrase else None
 
     @functools.cached_property
     def strong(self) -> list[Template]:
-        """The templates that match no sentence but their own, those that begin with a value last: they take in more."""
-        strong = (template for template in self.templates if not template.is_weak)
-        return sorted(strong, key=lambda template: template.english.startswith("{"))
+        """The templates that match no sentence but their own."""
+        return [template for template in self.templates if not template.is_weak]
 
     @functools.cached_property
     def weak(self) -> list[Template]:

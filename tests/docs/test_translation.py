@@ -39,6 +39,9 @@ INSTEAD = {
     "뮤턴트": "변이",
     "탐지기": "검출기",
     "(?<!가상 )머신": "컴퓨터",
+    "십시오": "세요",
+    "형상": "형태",
+    "사전학습": "사전 학습",
 }
 """Words that the Korean texts do not use, and the term of the glossary or of the other pages."""
 LESSON_LINK = re.compile(r"\[(?:Lab |랩 )?(\d\d) ([^\]]+)\]\([^)]*?\d\d_\w+\.md\)")

@@ -108,6 +108,13 @@ def test_the_option_stands_before_or_after_the_command(tmp_path: Path, arguments
     assert "닫히지 않는 그리퍼" in lab(*arguments, cwd=tmp_path).stdout
 
 
+def test_the_lesson_is_the_one_in_korean(tmp_path: Path) -> None:
+    shown = lab("--lang", "ko", "open", "07", cwd=tmp_path).stdout
+    assert "/ko/lessons/shapes/07_lens_cap_on/" in shown
+    assert "07_lens_cap_on.ko.md" in shown
+    assert "/ko/" not in lab("open", "07", cwd=tmp_path).stdout
+
+
 def test_the_option_wins(tmp_path: Path) -> None:
     assert "The gripper that never closes" in lab("--lang", "en", "list", cwd=tmp_path, LAB_LANG="ko").stdout
 

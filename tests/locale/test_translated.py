@@ -122,3 +122,7 @@ def test_a_longer_sentence_may_take_the_of_of_a_phrase_away(catalogue: Path) -> 
     assert translated("the sum of 3 frames with padding", "ko", catalogue) == "패딩이 있는 3개 프레임의 합"
     assert translated("the error of 3 frames with padding", "ko", catalogue) == "패딩이 있는 3개 프레임의 오차"
     assert translated("3 frames without", "ko", catalogue) == "3 frames without"
+
+
+def test_a_tuple_is_no_phrase(catalogue: Path) -> None:
+    assert translated("(40, 40, 220) is missing", "ko", catalogue) == "(40, 40, 220) is missing"
