@@ -1,21 +1,83 @@
-"""Tables and pictures of the built pages: each scrolls in itself and can be focused, and pictures have captions."""
+"""Tables and pictures of the built pages: each scrolls in itself and can be focused, and pictures have captions.
+
+A table with more than two columns that a phone is too narrow for gets the class `stacked`: there, each row is a list of
+its cells, each with its column's name, so that no column is off the screen. A table whose names in code would make it
+wider than a desk's column gets the class `wraps`: there, they may break.
+"""
 
 from __future__ import annotations
 
+import html as entities
 import re
+import unicodedata
+from collections.abc import Sequence
 
 from _language import say
 
 _PICTURE = re.compile(r"<p>\s*(<img [^>]*?alt=\"(?P<alt>[^\"]*)\"[^>]*>)\s*</p>")
 _IN_FIGURE = re.compile(r"(<figure>\s*)(?:<p>)?(<img [^>]*>)(?:</p>)?")
 _TABLE = re.compile(r"<table>(.*?)</table>", re.DOTALL)
+_ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
+_CELL = re.compile(r"<(?P<kind>t[hd])(?P<attributes>[^>]*)>(?P<content>.*?)</t[hd]>", re.DOTALL)
+_CODE = re.compile(r"<code[^>]*>.*?</code>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_PHONE_WORDS, _PHONE_CELLS = 30, 56
+"""Letters of a phone's line: what the longest words of the columns may have, and what their longest cells may have."""
+_DESK, _BETWEEN = 92, 4
+"""Letters of a desk's line, and what the space beside a column is as wide as."""
+_SHORT = 16
+"""Letters of a cell and its column's name that are on one line with others."""
 
 
 def finished(html: str) -> str:
     """The page with its tables and pictures in regions that scroll."""
-    html = _TABLE.sub(lambda found: _scrolling(f'<table class="data">{found[1]}</table>', say("Table")), html)
+    html = _TABLE.sub(lambda found: _scrolling(_table(found[1]), say("Table")), html)
     html = _IN_FIGURE.sub(lambda found: found[1] + _scrolling(found[2], say("Picture")), html)
     return _PICTURE.sub(_captioned, html)
+
+
+def _table(inside: str) -> str:
+    rows = [[cell["content"] for cell in _CELL.finditer(row)] for row in _ROW.findall(inside)]
+    names, columns = [_text(cell) for cell in rows[0]], list(zip(*rows, strict=False))
+    words = [max(_letters(word) for cell in column for word in _text(cell).split() or [""]) for column in columns]
+    whole = [max(_letters(_text(cell)) for cell in column) for column in columns]
+    fixed = [max(_letters(word) for cell in column for word in _unbroken(cell)) for column in columns]
+    classes = ["data"]
+    if len(columns) > 2 and (sum(words) > _PHONE_WORDS or sum(whole) > _PHONE_CELLS):
+        classes.append("stacked")
+        inside = _ROW.sub(lambda row: _labelled(row[0], names), inside)
+    if sum(fixed) + _BETWEEN * len(columns) > _DESK:
+        classes.append("wraps")
+    return f'<table class="{" ".join(classes)}">{inside}</table>'
+
+
+def _labelled(row: str, names: Sequence[str]) -> str:
+    """The row with each cell's column as the attribute `data-label`; a short cell, but for the first, is marked."""
+    at = iter(range(len(names)))
+
+    def labelled(cell: re.Match[str]) -> str:
+        column = next(at)
+        if cell["kind"] == "th":
+            return cell[0]
+        short = column > 0 and _letters(names[column]) + _letters(_text(cell["content"])) <= _SHORT
+        marks = (' class="short"' if short else "") + f' data-label="{entities.escape(names[column])}"'
+        return f"<td{cell['attributes']}{marks}>{cell['content']}</td>"
+
+    return _CELL.sub(labelled, row)
+
+
+def _text(cell: str) -> str:
+    return entities.unescape(_TAG.sub("", cell)).strip()
+
+
+def _unbroken(cell: str) -> list[str]:
+    """The pieces of a cell that a desk does not break: words, and code."""
+    return [_text(code) for code in _CODE.findall(cell)] + (_text(_CODE.sub(" ", cell)).split() or [""])
+
+
+def _letters(text: str) -> int:
+    """How wide a text is, in Latin letters: a Korean one is as wide as two."""
+    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def _captioned(picture: re.Match[str]) -> str:

@@ -182,6 +182,17 @@ def test_no_text_is_too_small_on_a_small_phone(browser: Any, address: str, path:
     assert page.evaluate(SCALED, SMALLEST - 0.01) == []
 
 
+OFF_THE_SCREEN = """() => [...document.querySelectorAll("article td")].filter(e => e.offsetParent)
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.textContent.trim().slice(0, 40))"""
+
+
+@pytest.mark.parametrize("path", ["debugkit/compare/", "grading/", "guides/nan/", "guides/hangs/", "ko/guides/hangs/"])
+def test_every_cell_of_a_table_is_on_a_small_phone(browser: Any, address: str, path: str) -> None:
+    page = browser.new_context(viewport=SMALL, base_url=address).new_page()
+    page.goto(path)
+    assert page.evaluate(OFF_THE_SCREEN) == []
+
+
 def results(page: Any, query: str) -> list[str]:
     """The addresses that the search shows for a query."""
     page.keyboard.press("Escape")
