@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+Pair = tuple[Callable[..., Any], Callable[..., Any]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Declare:
@@ -32,9 +34,9 @@ class Declare:
     """True if samples of a batch are meant to influence each other (contrastive losses, in-batch negatives)."""
     trainable: Sequence[str] | None = None
     """Patterns of the parameters that should train; every other one should stay frozen."""
-    normaliser: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+    normaliser: Pair | None = None
     """`(normalise, unnormalise)`; by default debugkit searches every submodule for such a pair by name."""
-    action_tokens: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+    action_tokens: Pair | None = None
     """`(encode, decode)` between continuous actions and token ids; by default debugkit searches by name."""
     training_path: Callable[..., Any] | None = None
     """Raw frame → model inputs, as in training."""

@@ -50,6 +50,7 @@ EVERYWHERE = ("mend", "as right", "law of", "breach", "hollow", "consultation", 
 STORIES = ("docs/lessons/*", "docs/notebooks/*", "labs/mystery/names.py")
 """Stories may be told in the words of a story: only the words in `EVERYWHERE` are held against them."""
 VERIFIED = {
+    r"(the )?law of( \w+)?|keeps? the law": ("capstones/capstone_99_*/checks.py",),
     r"anew": (
         "lab26_*/checks.py",
         "lab27_*/wrong_fixes/*",

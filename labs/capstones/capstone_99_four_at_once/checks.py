@@ -27,7 +27,7 @@ BOUND = 1e-4
 """The largest difference of two commands or actions that are the same up to rounding."""
 SUCCESS_BAR = 0.75
 APART = 0.1
-"""Rounding may decide one or two of an arm's 24 episodes."""
+"""Of an arm's 24 episodes, rounding may decide one or two."""
 
 SETTINGS = {
     "seed": 99,
@@ -56,7 +56,7 @@ def test_picture_is_prepared_as_if_it_were_alone(submission: Submission, rng: Rn
         if count > 1:
             image[rng.integer(0, count)] = rng.integer(0, 256)
         active = list(range(count))
-        found = submission.observe("acted", config=config, steps=[observed(rng, active, image)], law=random_affine(rng))
+        found = submission.observe("acted", config=config, steps=[observed(rng, active, image)], law=law_of(rng))
         seen = torch.cat([call["pixel_values"] for call in found["calls"]])
         said = f"the pictures that the policy is given of {count} arm{'s' * (count > 1)}"
         expect(seen, said).has_shape(count, 3, 64, 64)
@@ -72,7 +72,7 @@ def test_picture_is_prepared_as_if_it_were_alone(submission: Submission, rng: Rn
 def test_command_is_in_the_frame_of_its_arm(submission: Submission, rng: Rng) -> None:
     for count in (rng.integer(2, 4), 4, 5):
         turned = [(rng.integer(0, 4) if place > 3 else place + count) % 4 for place in range(count)]
-        config, law = cell_of(rng, turned), random_affine(rng)
+        config, law = cell_of(rng, turned), law_of(rng)
         left, active, steps = list(range(count)), [], []
         while left:
             steps += [observed(rng, list(left)) for _ in range(rng.integer(HORIZON, HORIZON + 3))]
@@ -201,7 +201,7 @@ def small_evaluation(rng: Rng, arms: int, many: int) -> dict[str, Any]:
     return {**config, "evaluate": settings}
 
 
-def random_affine(rng: Rng) -> dict[str, Tensor]:
+def law_of(rng: Rng) -> dict[str, Tensor]:
     """A random affine function from a state (3,) to a plan (H, 3)."""
     return {"gain": rng.normal(3, HORIZON * 3, std=0.1), "bias": rng.normal(HORIZON, 3, std=0.1)}
 

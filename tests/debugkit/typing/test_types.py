@@ -186,14 +186,15 @@ def homes(module: str) -> dict[str, str]:
 
 
 def internal_names(module: str, annotation: str) -> list[str]:
-    """The names of an annotation that are debugkit's own and cannot be imported; a Literal of strings needs no name."""
+    """The names of an annotation that are debugkit's own and cannot be imported. A Literal and a tuple need no name."""
     used = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
     exported = {*debugkit.__all__, *importlib.import_module("debugkit.integrations.hydra").__all__}
     own = {name: homes(module).get(name, "") for name in used - exported}
     return [
         name
         for name, home in own.items()
-        if home.startswith("debugkit") and get_origin(getattr(importlib.import_module(home), name)) is not Literal
+        if home.startswith("debugkit")
+        and get_origin(getattr(importlib.import_module(home), name)) not in (Literal, tuple)
     ]
 
 
