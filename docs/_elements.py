@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import html as entities
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from _language import say
+from rich.cells import cell_len  # a Korean letter is as wide as two Latin ones
 
 _PICTURE = re.compile(r"<p>\s*(<img [^>]*?alt=\"(?P<alt>[^\"]*)\"[^>]*>)\s*</p>")
 _IN_FIGURE = re.compile(r"(<figure>\s*)(?:<p>)?(<img [^>]*>)(?:</p>)?")
@@ -39,9 +39,9 @@ def finished(html: str) -> str:
 def _table(inside: str) -> str:
     rows = [[cell["content"] for cell in _CELL.finditer(row)] for row in _ROW.findall(inside)]
     names, columns = [_text(cell) for cell in rows[0]], list(zip(*rows, strict=False))
-    words = [max(_letters(word) for cell in column for word in _text(cell).split() or [""]) for column in columns]
-    whole = [max(_letters(_text(cell)) for cell in column) for column in columns]
-    fixed = [max(_letters(word) for cell in column for word in _unbroken(cell)) for column in columns]
+    words = [max(cell_len(word) for cell in column for word in _text(cell).split() or [""]) for column in columns]
+    whole = [max(cell_len(_text(cell)) for cell in column) for column in columns]
+    fixed = [max(cell_len(word) for cell in column for word in _unbroken(cell)) for column in columns]
     classes = ["data"]
     if len(columns) > 2 and (sum(words) > _PHONE_WORDS or sum(whole) > _PHONE_CELLS):
         classes.append("stacked")
@@ -59,7 +59,7 @@ def _labelled(row: str, names: Sequence[str]) -> str:
         column = next(at)
         if cell["kind"] == "th":
             return cell[0]
-        short = column > 0 and _letters(names[column]) + _letters(_text(cell["content"])) <= _SHORT
+        short = column > 0 and cell_len(names[column]) + cell_len(_text(cell["content"])) <= _SHORT
         marks = (' class="short"' if short else "") + f' data-label="{entities.escape(names[column])}"'
         return f"<td{cell['attributes']}{marks}>{cell['content']}</td>"
 
@@ -73,11 +73,6 @@ def _text(cell: str) -> str:
 def _unbroken(cell: str) -> list[str]:
     """The pieces of a cell that a desk does not break: words, and code."""
     return [_text(code) for code in _CODE.findall(cell)] + (_text(_CODE.sub(" ", cell)).split() or [""])
-
-
-def _letters(text: str) -> int:
-    """How wide a text is, in Latin letters: a Korean one is as wide as two."""
-    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def _captioned(picture: re.Match[str]) -> str:

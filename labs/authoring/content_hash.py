@@ -52,21 +52,19 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def content_of(lab: Lab) -> Content:
     """The hashes as the files are now. Raises OSError."""
-    return Content(
-        _of_lab(lab),
-        folder_hash(_LIBRARY),
-        folder_hash(_GRADER, (*_NO_PART, _DIAGNOSIS)),
-        _of_the_detectors(),
-    )
+    return Content(*_deciding(lab), _of_the_detectors())
 
 
 def decided_by(lab: Lab) -> str:
-    """SHA-256 of what decides a verdict: the lab, the healthy library and the grader. Raises OSError.
+    """One hash of what decides a verdict: the lab, the healthy library and the grader. Raises OSError.
 
     A change of debugkit alone changes no verdict.
     """
-    parts = (_of_lab(lab), folder_hash(_LIBRARY), folder_hash(_GRADER, (*_NO_PART, _DIAGNOSIS)))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\n".join(_deciding(lab)).encode()).hexdigest()
+
+
+def _deciding(lab: Lab) -> tuple[str, str, str]:
+    return _of_lab(lab), folder_hash(_LIBRARY), folder_hash(_GRADER, (*_NO_PART, _DIAGNOSIS))
 
 
 @functools.cache

@@ -27,8 +27,6 @@ _PLACEHOLDER = re.compile(r"\{(\w*)(?:![rsa])?(?::[^{}]*)?\}|\{\{|\}\}")
 _FEW_LETTERS = 5
 _FORMS_OF_PARTS = (" ()", ": ", "yes ()", "no ()")
 _ONE_WORD, _NUMBER = re.compile(r"\S*"), re.compile(r"[\d,.]+")
-_PHRASE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
-"""English words in a row."""
 _current = ENGLISH
 
 
@@ -136,17 +134,13 @@ class Catalogue:
             if one in self.texts:
                 return self.texts[one]
         for templates in (self.strong, self.weak if weak else ()):
-            partly: str | None = None
             for template in templates:
                 for one in spellings:
                     if template.longest in one:
                         for values in template.matches(one):
-                            filled, whole = self._filled(template, values)
-                            if whole:
+                            filled = self._filled(template, values)
+                            if filled is not None:
                                 return filled
-                            partly = partly or filled
-            if partly is not None:
-                return partly
         # What a check measures is "the loss" and "of 5 frames with padding"; a longer sentence may take the "of" away.
         is_a_phrase = " " in text and text[0].isalnum() and not text.startswith("of ")
         return self.translate(f"of {text}", weak=False) if is_a_phrase else None
@@ -161,17 +155,13 @@ class Catalogue:
         """The others."""
         return [template for template in self.templates if template.is_weak]
 
-    def _filled(self, template: Template, values: Mapping[str, str]) -> tuple[str | None, bool]:
-        """The translated template with its values, and whether no value is an unknown phrase.
-
-        None if the template is weak and a value is one.
-        """
+    def _filled(self, template: Template, values: Mapping[str, str]) -> str | None:
+        """The translated template with its values; None if it is weak and a value is an unknown phrase."""
         translations = {name: self.translate(value, weak=not template.is_weak) for name, value in values.items()}
         if template.is_weak and not _is_plausible(template, values, translations):
-            return None, False
-        unknown = [values[name] for name, found in translations.items() if found is None]
+            return None
         shown = {name: values[name] if found is None else found for name, found in translations.items()}
-        return with_particles(template.translation.format(**shown)), not any(map(_PHRASE.search, unknown))
+        return with_particles(template.translation.format(**shown))
 
 
 def _is_plausible(template: Template, values: Mapping[str, str], translations: Mapping[str, str | None]) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from labs.authoring.mutation.what_decides import what_decides
+from labs.authoring.content_hash import decided_by
 from labs.grading.catalog import Lab
 from labs.grading.declarations import Kind
 from labs.learner.atomic_file import write_atomically
@@ -70,7 +70,7 @@ def make_record(lab: Lab, mutants: tuple[MutantRecord, ...], *, seed: int, outco
         lab=lab.id,
         date=datetime.now(UTC).date().isoformat(),
         torch=str(torch.__version__),
-        content=what_decides(lab),
+        content=decided_by(lab),
         seed=seed,
         outcomes=outcomes,
         cpu_s=round(cpu_s, 1),
@@ -105,7 +105,7 @@ def why_not_current(lab: Lab) -> str | None:
         return f"{lab.name}/{FILE} cannot be read ({error}). {again}"
     if record is None:
         return f"The checks of lab {lab.id} were never tested with mutants. {again}"
-    if record.content != what_decides(lab):
+    if record.content != decided_by(lab):
         return f"Lab {lab.id} has changed since its mutants were graded on {record.date}. {again}"
     return None
 

@@ -186,7 +186,7 @@ def homes(module: str) -> dict[str, str]:
 
 
 def internal_names(module: str, annotation: str) -> list[str]:
-    """The names of an annotation that are debugkit's own and cannot be imported. A Literal and a tuple need no name."""
+    """The names of an annotation that are debugkit's own and cannot be imported; a Literal of strings needs no name."""
     used = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
     exported = {*debugkit.__all__, *importlib.import_module("debugkit.integrations.hydra").__all__}
     own = {name: homes(module).get(name, "") for name in used - exported}
@@ -194,7 +194,8 @@ def internal_names(module: str, annotation: str) -> list[str]:
         name
         for name, home in own.items()
         if home.startswith("debugkit")
-        and get_origin(getattr(importlib.import_module(home), name)) not in (Literal, tuple)
+        and name != "Pair"  # of `Declare`: two functions, which a caller writes as a tuple
+        and get_origin(getattr(importlib.import_module(home), name)) is not Literal
     ]
 
 
