@@ -38,8 +38,10 @@ PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "done")
 
 FIRST_STEPS = 32
 """`watch()` examines this many first steps in full: most faults show there. Later, expensive probes are sampled."""
-THOROUGH_STEPS = 10
+THOROUGH_STEPS = 3
 """The values inside the model are recorded in this many first steps; later they are sampled."""
+SETTLING_STEPS = 10
+"""`watch_first` for probes that wait until every optimizer has stepped, or for values that grow at first."""
 SAMPLED_EVERY = 13
 """`watch_every` for probes with a cost in each step. It is prime, so that it does not coincide with the period of a
 loop that alternates optimizers or accumulates gradients."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -22,6 +23,7 @@ _MODALITIES = (
     ("state", r"(.*[._])?(state|proprio|proprioception|joints?|qpos)([._].*)?"),
     ("audio", r"(.*[._])?(input_features|input_values|audio)([._].*)?"),
 )
+_SHORTEST, _FEWEST_PADDED = 2, 2
 _BESIDE_TEXT = ("attention_mask", "token_type_ids", "position_ids")
 _NO_MODALITY = re.compile(
     r"(.*[._])?(is_pad|masks?|ids?|index|idx|next|future|labels?|sizes?|thw|lengths?|num|count|timestamps?|mean|std)"
@@ -48,6 +50,8 @@ class PaddingMask:
     """(B, L) bool, True for content."""
     named: bool
     """Whether it is declared or named `attention_mask`. Otherwise what it marks was found from the other entries."""
+    says: Literal["content", "padding", "nothing"] = "content"
+    """What an `attention_mask` is 1 for, by the other entries: content, as it should be; the padding; everything."""
 
 
 def padding_mask(setup: TrainingSetup) -> PaddingMask | None:
@@ -57,7 +61,49 @@ def padding_mask(setup: TrainingSetup) -> PaddingMask | None:
     if found is None:
         return None if declared else _mask_by_evidence(setup)
     path, mask = found
-    return PaddingMask(path, mask.bool(), named=True) if _is_zero_or_one(mask) else None
+    if not _is_zero_or_one(mask):
+        return None
+    if declared is None and _is_inverted(setup, path, mask.bool()):
+        return PaddingMask(path, ~mask.bool(), named=True, says="padding")
+    return PaddingMask(path, mask.bool(), named=True)
+
+
+def padding_that_the_mask_leaves_out(setup: TrainingSetup) -> PaddingMask | None:
+    """The padding of token ids whose `attention_mask` is 1 everywhere; None unless the ids show it beyond doubt.
+
+    The ids then end (or begin) with different numbers of the padding id: in two rows or more with two or more of them,
+    in one row with none, and nowhere else. The padding id is that of a configuration or an embedding, or zero.
+    """
+    found, mask = token_ids(setup), padding_mask(setup)
+    if found is None or mask is None or not mask.named or setup.declare.padding_mask is not None:
+        return None
+    ids = found[1]
+    if ids.shape != mask.valid.shape or not bool(mask.valid.all()):
+        return None
+    for id_ in sorted(_padding_ids(setup)):
+        padded = ids == id_
+        counts = padded.sum(1)
+        if int((counts >= _SHORTEST).sum()) < _FEWEST_PADDED or bool((counts > 0).all()):
+            continue
+        if _marks_one_end(~padded):
+            return PaddingMask(mask.path, ~padded, named=False, says="nothing")
+    return None
+
+
+def _padding_ids(setup: TrainingSetup) -> set[int]:
+    configs = [getattr(module, "config", None) for module in setup.model.modules()]
+    held = [getattr(config, "pad_token_id", None) for config in configs]
+    held += [getattr(module, "padding_idx", None) for module in setup.model.modules()]
+    return {0, *(id_ for id_ in held if isinstance(id_, int))}
+
+
+def _is_inverted(setup: TrainingSetup, path: str, mask: torch.Tensor) -> bool:
+    """Whether another entry is constant where the mask is 1, which is at one end of each row, and varies elsewhere."""
+    no_input = {found[0] for found in (labels(setup), target(setup)) if found is not None}
+    others = [other for name, other in tensors_in(setup.batch) if name != path and name not in no_input]
+    if not _marks_one_end(~mask) or any(_shows_padding(other, mask) for other in others):
+        return False
+    return any(_shows_padding(other, ~mask) for other in others)
 
 
 def _mask_by_evidence(setup: TrainingSetup) -> PaddingMask | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from debugkit._torch_private import is_compiled, mode_stack, set_mode_stack
+from debugkit._torch_private import is_compiled, mode_stack, set_mode_stack, without_torch_function
 from debugkit.finding import NotExamined, Unexamined
 from debugkit.frames import one_line
 from debugkit.gradient_norms import GradientNorms
@@ -21,13 +22,15 @@ class ProbeRunner(Observer):
     """Forwards the events of a step to probes and collects their observations.
 
     `missing` holds, for each observation that could not be made, the reason. A probe with `watch_every` is detached
-    between its sampled steps and in steps whose values are not recorded.
+    between its sampled steps and in steps whose values are not recorded. Function modes of probes are off while an
+    optimizer steps: it calls hundreds of functions, and none of them is part of a forward pass.
     """
 
     def __init__(self, probes: Mapping[type, Callable[[], type[Probe[Any]]]], setup: TrainingSetup) -> None:
         self.missing: dict[type, Unexamined] = {}
         self._attached: list[Probe[object]] = []
         self._modes: dict[type, list[Any]] = {}  # the function modes that each probe put on PyTorch's stack
+        self._off: tuple[list[Any], list[Any]] | None = None  # PyTorch's stack without these modes, and with them
         self._steps_left: dict[type, int | None] = {}
         self._detached: list[Probe[object]] = []
         self._looked = 0  # steps whose values were recorded
@@ -53,19 +56,29 @@ class ProbeRunner(Observer):
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         if losses:
-            self._each(lambda probe: probe.before_backward(losses))
+            self._each("before_backward", losses)
 
     def after_backward(self) -> None:
-        self._each(lambda probe: probe.after_backward())
+        self._each("after_backward")
 
     def gradient_norms_read(self, optimizer: Optimizer, norms: GradientNorms, /) -> None:
-        self._each(lambda probe: probe.gradient_norms_read(optimizer, norms))
+        self._each("gradient_norms_read", optimizer, norms)
 
     def before_optimizer_step(self, optimizer: Optimizer, /) -> None:
-        self._each(lambda probe: probe.before_optimizer_step(optimizer))
+        self._each("before_optimizer_step", optimizer)
+        if any(self._modes.values()):
+            stack = mode_stack()
+            ours = [mode for modes in self._modes.values() for mode in modes]
+            others = [mode for mode in stack if not _among(mode, ours)]
+            set_mode_stack(others)
+            self._off = others, stack
 
     def after_optimizer_step(self, optimizer: Optimizer, /) -> None:
-        self._each(lambda probe: probe.after_optimizer_step(optimizer))
+        if self._off is not None:
+            (others, stack), self._off = self._off, None
+            if len(others) == len(mode_stack()):
+                set_mode_stack(stack)
+        self._each("after_optimizer_step", optimizer)
 
     def end_step(self, step: int, seen: dict[type, object], *, looked: bool, will_look: bool) -> None:
         """End a step: put the observation of each probe into `seen`, and detach probes whose `watch_steps` are over.
@@ -134,7 +147,8 @@ class ProbeRunner(Observer):
         self._observe(probe, seen)
 
     def _end(self, probe: Probe[object], step: int, seen: dict[type, object], looked: bool) -> None:
-        probe.end_step(step)
+        with without_torch_function():
+            probe.end_step(step)
         if not looked:
             return
         try:
@@ -143,10 +157,14 @@ class ProbeRunner(Observer):
         except NotExamined as limit:
             self.missing[probe.yields] = Unexamined("", str(limit))
 
-    def _each(self, notify: Callable[[Probe[object]], Any]) -> None:
-        for probe in list(self._attached):
-            if not self._guarded(probe.yields, lambda probe=probe: notify(probe)):  # type: ignore[misc]
-                self._drop(probe)
+    def _each(self, event: str, *given: Any) -> None:
+        """Notify the probes that override this event. What they compute is not observed by function modes."""
+        with without_torch_function():
+            for probe in list(self._attached):
+                if getattr(type(probe), event) is not getattr(Observer, event) and not self._guarded(
+                    probe.yields, functools.partial(getattr(probe, event), *given)
+                ):
+                    self._drop(probe)
 
     def _drop(self, probe: Probe[object]) -> None:
         """Detach a probe. Leaving a mode removes the top of PyTorch's stack, which may be the mode of another probe."""
@@ -155,7 +173,8 @@ class ProbeRunner(Observer):
         try:
             probe.__exit__(None, None, None)
         finally:
-            set_mode_stack([mode for mode in stack if not _among(mode, self._modes[probe.yields])])
+            modes = self._modes.pop(probe.yields, [])
+            set_mode_stack([mode for mode in stack if not _among(mode, modes)])
 
     def _guarded(self, kind: type, act: Callable[[], object]) -> bool:
         try:

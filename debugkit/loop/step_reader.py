@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 from torch.optim import Optimizer
 
+from debugkit._torch_private import without_torch_function
 from debugkit.gradient_norms import GradientNorms
 from debugkit.loop.gradient_resets import GradientResets
 from debugkit.loop.loss_history import LossHistory
@@ -49,10 +50,11 @@ class StepReader:
 
     def read_with_gradients(self, step: int, optimizer: Optimizer, number: int) -> StepReading:
         """The same, together with the norms of the gradients that this optimizer is about to use."""
-        gradients = GradientReading(optimizer, self._parameter_names(number))
-        ranges, norms = self._take(step, gradients.scalars())
-        self.observations[GradientNorms] = GradientNorms(step, number, gradients.named(norms))
-        return StepReading(ranges, gradients.nonfinite(norms), gradients.count)
+        with without_torch_function():
+            gradients = GradientReading(optimizer, self._parameter_names(number))
+            ranges, norms = self._take(step, gradients.scalars())
+            self.observations[GradientNorms] = GradientNorms(step, number, gradients.named(norms))
+            return StepReading(ranges, gradients.nonfinite(norms), gradients.count)
 
     def origins(self, reading: StepReading, calls: Sequence[ModuleCall], *, repeated: bool) -> Nonfinite:
         """Where the first non-finite value came from.

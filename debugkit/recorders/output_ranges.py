@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from debugkit._torch_private import in_backward, in_transform, is_compiled
+from debugkit._torch_private import in_backward, in_transform, is_compiled, without_torch_function
 from debugkit.module_paths import plain_path
 from debugkit.recorders.activations import Activations, OutputRange
 from debugkit.recorders.module_calls import ModuleCalls
@@ -127,7 +127,8 @@ class ModuleHooks:
             left_out = self.listener is not None and self.active and self.listener.leaves_out()
             running.unwatched = left_out or not self.active or in_transform()
             if self.listener is not None and not running.unwatched:
-                running.call = self.listener.call_started(path, module, args, kwargs)
+                with without_torch_function():
+                    running.call = self.listener.call_started(path, module, args, kwargs)
         running.modules.append(module)
 
     def ended(self, path: str, module: nn.Module, output: Any) -> None:
@@ -142,7 +143,8 @@ class ModuleHooks:
         if running.unwatched:
             return
         if self.thorough or not running.modules:
-            self._measure(path, output)
+            with without_torch_function():
+                self._measure(path, output)
         if not running.modules and self.listener is not None:
             self.listener.call_ended(output)
 

@@ -1,6 +1,6 @@
 """What watch() costs: CPU seconds of a training step with and without it, paired, at one thread.
 
-    python tests/benchmarks/overhead.py [--pairs 3] [--models 3] [--write docs/debugkit/overhead.md]
+    python tests/benchmarks/overhead.py [--pairs 3] [--models 3] [--whole 100] [--write docs/debugkit/overhead.md]
 
 One model is trained alternately with and without watching. Each watched block of steps is compared with the unwatched
 one that follows it, so that other work on the machine slows both. The ratio is the median over the pairs of blocks.
@@ -30,14 +30,14 @@ from transformers.debug_utils import DebugUnderflowOverflow
 
 import debugkit
 from debugkit.loop.pace import TINY_EVERY, TINY_FIRST
-from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, THOROUGH_STEPS
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, SETTLING_STEPS, THOROUGH_STEPS
 
 Step = Callable[[], None]
 MODELS = {"4 layers, width 128": (4, 128), "16 layers, width 128": (16, 128), "6 layers, width 512": (6, 512)}
 """1.8, 4.1 and 22.9 million parameters; about 58, 214 and 84 modules."""
 
 TINY_LOOP = "two layers, 40 moves a step"
-_SETTLED = THOROUGH_STEPS  # steps after which every recorder of a few steps has gone
+_SETTLED = THOROUGH_STEPS  # steps in which the values inside the model are all recorded
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def watched(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, pair
     first, later = [], []
     for _ in range(pairs):
         with debugkit.watch(model, optimizer) as run:
-            block(step, _SETTLED)
+            block(step, SETTLING_STEPS)
             beginning = block(step, SAMPLED_EVERY)
             block(step, FIRST_STEPS - run.steps)
             end = block(step, SAMPLED_EVERY)
@@ -186,6 +186,24 @@ def tiny(pairs: int) -> list[Row]:
     return rows
 
 
+def whole(name: str, layers: int, width: int, steps: int, pairs: int) -> None:
+    """A run from its first step on: each pair trains a new model without and with watching, and prints its ratios."""
+    for _ in range(pairs):
+        _, _, step = build(layers, width)
+        bare = sum(cpu_seconds(step) for _ in range(steps))
+        model, optimizer, step = build(layers, width)
+        began = time.process_time()
+        with debugkit.watch(model, optimizer):
+            entered = time.process_time() - began
+            spent = sum(cpu_seconds(step) for _ in range(steps))
+        total = time.process_time() - began
+        sys.stdout.write(
+            f"{name:26} first {steps} steps {spent / bare:.3f}, with entering ({entered * 1e3:.0f} ms) and leaving "
+            f"{total / bare:.3f}\n"
+        )
+        sys.stdout.flush()
+
+
 def tenth(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, pairs: int) -> Row:
     """Ten steps, of which one is looked at."""
     spent = []
@@ -222,8 +240,9 @@ def page(results: dict[str, list[Row]], pairs: int) -> str:
         "1.00 cannot be distinguished from no cost. Other work on the machine slows both sides, not always equally.",
         "",
         f"The first {_SETTLED} steps are observed in full. They cost more and are not measured here: some recorders",
-        f"are active for a few steps only. Up to step {FIRST_STEPS} (“first steps”), and later, the loss, the model's",
-        "output and the norm of every gradient are observed in each step; the values inside the model, dtypes and the",
+        f"are active for a few steps only, others for {SETTLING_STEPS}.",
+        f"Up to step {FIRST_STEPS} (“first steps”), and later, the loss, the model's output and the norm of",
+        "every gradient are observed in each step; the values inside the model, dtypes and the",
         f"optimizers' groups in one of {SAMPLED_EVERY} steps, after step {FIRST_STEPS} the weight updates, too.",
         "With `every=10`, the nine steps between have no hooks on the modules except on the model and its direct",
         "children, to notice validation passes.",
@@ -251,11 +270,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3, help="pairs of blocks for each variant")
     parser.add_argument("--models", type=int, default=len(MODELS), help="how many of the models, smallest first")
+    parser.add_argument("--whole", type=int, help="measure only whole runs of this many steps, and print the ratios")
     parser.add_argument("--write", type=Path, help="the markdown file to write")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     chosen = list(MODELS.items())[: arguments.models]
+    if arguments.whole is not None:
+        for name, shape in chosen:
+            whole(name, *shape, arguments.whole, arguments.pairs)
+        return
     results = {TINY_LOOP: tiny(3 * arguments.pairs)}
     results |= {name: measure(name, *shape, arguments.pairs) for name, shape in chosen}
     if arguments.write is not None:

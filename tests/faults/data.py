@@ -49,7 +49,7 @@ def attention_without_a_mask(program: Program) -> None:
     program.declare = Declare(causal=True, labels="ids")
 
 
-@fault("DK304", of="llama_with_padded_rows", says="later", also=("DK315",))
+@fault("DK304", of="llama_with_padded_rows", says="later", also=("DK303", "DK315"))
 def llama_that_looks_ahead(program: Program) -> None:
     program.batch["attention_mask"].fill_(1)
     body = program.model.model

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import leave
+from debugkit._torch_private import leave, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses, SoftTarget
@@ -115,7 +115,7 @@ class _Recorder(TorchFunctionMode):
         if name in _LOSSES and isinstance(output, torch.Tensor) and output.requires_grad:
             given = _bound(args, kwargs)
             if given is not None:
-                with torch.no_grad():
+                with torch.no_grad(), without_torch_function():
                     self.calls.append(_measure(name, *given, kwargs, user_line()))
         return output
 
@@ -129,8 +129,12 @@ def _bound(args: Any, kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 def _measure(name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, at: SourceLine | None) -> _Call:
     rows = _rows_of_classes(name, given.detach())  # (N, C)
-    finite = (rows > _MASKED).sum(1).min()
-    inside = ((rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)).all()
+    lowest, highest = torch.aminmax(rows)
+    if rows.device.type == "cpu" and lowest > _MASKED:  # reading it does not wait
+        finite = torch.tensor(rows.shape[1])
+    else:
+        finite = (rows > _MASKED).sum(1).min()
+    inside = (lowest >= 0) & (highest <= 1 + _SUM_TOLERANCE)
     sums_to_one = ((rows.sum(1) - 1).abs() <= _SUM_TOLERANCE).all()
     ids = target.reshape(-1)
     is_ids = name == "cross_entropy" and not target.is_floating_point() and ids.numel() == len(rows)
@@ -140,7 +144,7 @@ def _measure(name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, 
         ignored = kwargs.get("ignore_index", -100)
         mean = F.cross_entropy(rows.float(), ids, ignore_index=ignored)
         pairs = (ids == torch.arange(len(ids), device=ids.device)).all() & (rows.shape[0] == rows.shape[1])
-    measured = [finite, inside & sums_to_one, mean, pairs, rows.max(), *_target_values(name, target)]
+    measured = [finite, inside & sums_to_one, mean, pairs, highest, *_target_values(name, target)]
     weight = kwargs.get("weight")
     return _Call(
         name,

@@ -12,7 +12,7 @@ from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import built_at
 from debugkit.measurements.found_optimizers import FoundOptimizers
 from debugkit.measurements.optimizer_groups import Duplicate, Group, OptimizerGroups, Orphan, Stranger
-from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
+from debugkit.probe import SAMPLED_EVERY, SETTLING_STEPS, Probe
 from debugkit.recorders.master_weights import masters
 from debugkit.setup import TrainingSetup
 
@@ -24,7 +24,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
     """Observes backward and the steps of all optimizers, also of those that were not passed in."""
 
     partial = True
-    watch_first = THOROUGH_STEPS
+    watch_first = SETTLING_STEPS
     watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:

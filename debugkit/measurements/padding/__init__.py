@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from debugkit.observation import measured_by
 
@@ -44,3 +45,5 @@ class PaddingReaction:
     labels_aligned: bool
     """Whether there is one label per position."""
     why_not: str = ""
+    mask_says: Literal["content", "padding", "nothing"] = "content"
+    """What the mask is 1 for: content, the padding (it is inverted), or everything (the token ids show the padding)."""

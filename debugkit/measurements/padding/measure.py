@@ -6,7 +6,7 @@ Only a padded batch is tried. A model that never receives padding does not have 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from debugkit.interventions.batch_roles import (
     is_index,
     labels,
     padding_mask,
+    padding_that_the_mask_leaves_out,
     token_ids,
     within,
 )
@@ -54,6 +55,7 @@ def change_the_padding(setup: TrainingSetup) -> PaddingReaction:
         counted_labels=_counted_labels(setup, padding),
         labels_aligned=_aligned_labels(setup, padding) is not None,
         why_not=why_not,
+        mask_says=padding.says,
     )
 
 
@@ -67,10 +69,11 @@ class _Padding:
     """Paths of the tensors that have the mask's rows and positions."""
     named: bool
     """Whether the mask is known by its name: texts of such a batch may have any length."""
+    says: Literal["content", "padding", "nothing"]
 
     @classmethod
     def of(cls, setup: TrainingSetup) -> _Padding:
-        found = padding_mask(setup)
+        found = padding_that_the_mask_leaves_out(setup) or padding_mask(setup)
         if found is None:
             raise NotExamined(
                 "No padding mask was found in the batch (attention_mask, 1 for content): pass its name with "
@@ -83,7 +86,7 @@ class _Padding:
             raise NotExamined(f"{path} masks a whole row, so there is no content to compare.")
         names = [name for name, tensor in tensors_in(setup.batch) if _is_aligned(setup, name, tensor, valid)]
         on_the_right = bool((~valid[:, -1]).sum() >= (~valid[:, 0]).sum())
-        return cls(path, valid, on_the_right, frozenset({path, *names}), found.named)
+        return cls(path, valid, on_the_right, frozenset({path, *names}), found.named, found.says)
 
     def batch(self, setup: TrainingSetup) -> Any:
         """A copy of the batch. If the padding is on the left, the first token's label is ignored.

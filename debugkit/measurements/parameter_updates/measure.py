@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from debugkit._torch_private import norms
+from debugkit.finding import NotExamined
 from debugkit.measurements.parameter_updates import ParameterHistory, ParameterUpdates, Update
 from debugkit.measurements.parameter_updates.expected_update import expected_update
 from debugkit.probe import SAMPLED_EVERY, Probe
@@ -19,7 +19,8 @@ from debugkit.recorders.scalars import read_scalars
 from debugkit.recorders.timeline import has_range
 from debugkit.setup import TrainingSetup
 
-_SAMPLED = 2048  # elements of each parameter
+_SAMPLED = 512  # elements of each parameter: enough for a root mean square
+_SAMPLED_HALF = 2048  # of a 16-bit one, whose unchanged elements are counted
 _LAST = 5
 _MOST_HALF = 64  # the number of 16-bit parameters, largest first, that are compared with float32
 _HALF = (torch.float16, torch.bfloat16)
@@ -41,13 +42,20 @@ class _Record:
 
 
 @dataclass
-class _Sample:
-    """One parameter between `before` and `after` one step."""
+class _Samples:
+    """Parameters of one device and dtype between `before` and `after` one step: their elements in one tensor."""
 
-    parameter: Tensor
-    group: dict[str, Any]
-    before: Tensor
-    gradient: Tensor | None  # kept for 16-bit weights only
+    parameters: list[Tensor] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    gradients: list[Tensor] = field(default_factory=list)  # of 16-bit weights only
+    before: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def now(self) -> Tensor:
+        """The elements as they are now, in a tensor of their own."""
+        parts = [_some(parameter) for parameter in self.parameters]
+        self.counts = [len(part) for part in parts]
+        return torch.cat(parts)
 
 
 @dataclass
@@ -62,7 +70,7 @@ class _Measured:
 
 
 class ParameterUpdatesProbe(Probe[ParameterUpdates]):
-    """Samples at most about 2,048 elements of each parameter. The numbers are read when the step ends."""
+    """Samples about 512 elements of each parameter, 2,048 of a 16-bit one. They are read when the step ends."""
 
     complete_after = "optimizer"
     watch_every = SAMPLED_EVERY
@@ -71,7 +79,7 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
         super().__init__(setup)
         self._records: dict[tuple[int, int], _Record] = {}  # by id() of optimizer and parameter
         self._labels: dict[int, str] = {}
-        self._samples: list[_Sample] = []
+        self._samples: list[_Samples] = []
         self._measured: list[_Measured] = []
         tables = [m for m in setup.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
         self._embeddings = {id(table.weight) for table in tables}
@@ -80,7 +88,8 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
         self._samples, self._measured = [], []
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
-        self._samples = list(_samples(optimizer))
+        with torch.no_grad():
+            self._samples = _samples(optimizer)
 
     def after_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
         samples, self._samples = self._samples, []
@@ -88,23 +97,27 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
             return
         label = self._labels.setdefault(id(optimizer), f"{type(optimizer).__name__} (optimizer {len(self._labels)})")
         with torch.no_grad():
-            after = [_some(sample.parameter) for sample in samples]
-            before = [_wide(sample.before) for sample in samples]
-            change = [_wide(now) - then for now, then in zip(after, before, strict=True)]
-            lost = {
-                index: share
-                for index in _largest_half(samples)
-                if (share := _lost(optimizer, samples[index], after[index])) is not None
-            }
-            self._measured.append(
-                _Measured(
-                    records=[self._record(optimizer, label, sample.parameter) for sample in samples],
-                    groups=[sample.group for sample in samples],
-                    sampled=[len(values) for values in before],
-                    sizes=[*_norms(change), *_norms(before)],
-                    lost=lost,
-                )
-            )
+            for alike in samples:
+                self._measured.append(self._measure(optimizer, label, alike))
+
+    def _measure(self, optimizer: torch.optim.Optimizer, label: str, samples: _Samples) -> _Measured:
+        after, wide = samples.now(), _wide(samples.before)
+        if len(after) != len(wide):
+            raise NotExamined("A parameter changed its size while the optimizer stepped.")
+        change = torch.split(_wide(after) - wide, samples.counts)
+        befores, afters = torch.split(samples.before, samples.counts), torch.split(after, samples.counts)
+        lost = {
+            index: share
+            for index in _largest_half(samples)
+            if (share := _lost(optimizer, samples, index, befores[index], afters[index])) is not None
+        }
+        return _Measured(
+            records=[self._record(optimizer, label, parameter) for parameter in samples.parameters],
+            groups=samples.groups,
+            sampled=samples.counts,
+            sizes=[*norms(list(change)), *norms(list(torch.split(wide, samples.counts)))],
+            lost=lost,
+        )
 
     def _record(self, optimizer: torch.optim.Optimizer, label: str, parameter: Tensor) -> _Record:
         key = id(optimizer), id(parameter)
@@ -173,46 +186,52 @@ def _add_update(
     record.largest_learning_rate = max(record.largest_learning_rate, rate, float(initial or 0.0))
 
 
-def _samples(optimizer: torch.optim.Optimizer) -> Iterator[_Sample]:
+def _samples(optimizer: torch.optim.Optimizer) -> list[_Samples]:
+    alike: dict[tuple[torch.device, torch.dtype], _Samples] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             gradient = parameter.grad
             if gradient is None or not has_range(parameter) or not has_range(gradient) or parameter.is_complex():
                 continue
-            half = parameter.dtype in _HALF
-            yield _Sample(parameter, group, _some(parameter).clone(), _some(gradient).clone() if half else None)
+            samples = alike.setdefault((parameter.device, parameter.dtype), _Samples())
+            samples.parameters.append(parameter)
+            samples.groups.append(group)
+            if parameter.dtype in _HALF:
+                samples.gradients.append(_some(gradient, _SAMPLED_HALF).clone())
+    for samples in alike.values():
+        samples.before = samples.now()
+    return list(alike.values())
 
 
-def _some(tensor: Tensor) -> Tensor:
+def _some(tensor: Tensor, count: int | None = None) -> Tensor:
     """Elements at equal distances, the same in every call."""
     flat = tensor.detach().flatten()
-    return flat[:: max(1, len(flat) // _SAMPLED)]
+    return flat[:: max(1, len(flat) // (count or (_SAMPLED_HALF if tensor.dtype in _HALF else _SAMPLED)))]
 
 
-def _largest_half(samples: Sequence[_Sample]) -> list[int]:
-    half = [index for index, sample in enumerate(samples) if sample.gradient is not None]
-    return sorted(half, key=lambda index: -samples[index].parameter.numel())[:_MOST_HALF]
+def _some_of_a_state(tensor: Tensor) -> Tensor:
+    """The same elements of an optimizer's state, which may be float32."""
+    return _some(tensor, _SAMPLED_HALF)
 
 
-def _lost(optimizer: torch.optim.Optimizer, sample: _Sample, after: Tensor) -> Tensor | None:
+def _largest_half(samples: _Samples) -> list[int]:
+    half = range(len(samples.gradients))
+    return sorted(half, key=lambda index: -samples.parameters[index].numel())[:_MOST_HALF]
+
+
+def _lost(
+    optimizer: torch.optim.Optimizer, samples: _Samples, index: int, before: Tensor, after: Tensor
+) -> Tensor | None:
     """The lost share as a scalar on the device; NaN if no element would change in float32 either."""
-    if sample.gradient is None:
-        return None
-    update = expected_update(optimizer, sample.parameter, sample.group, sample.gradient, _some)
+    gradient, parameter = samples.gradients[index], samples.parameters[index]
+    update = expected_update(optimizer, parameter, samples.groups[index], gradient, _some_of_a_state)
     if update is None:
         return None
-    before = sample.before
     wide = before.float() + update
-    changes = (sample.gradient != 0) & (wide != before.float())
+    changes = (gradient != 0) & (wide != before.float())
     same = (after.view(torch.int16) == before.view(torch.int16)) & (wide.to(before.dtype) == before)
     return (changes & same).sum() / changes.sum()
 
 
 def _wide(values: Tensor) -> Tensor:
     return values.float() if values.dtype in _HALF else values
-
-
-def _norms(tensors: list[Tensor]) -> list[Tensor]:
-    if len({tensor.device for tensor in tensors}) > 1:
-        return [torch.linalg.vector_norm(tensor) for tensor in tensors]
-    return norms(tensors)

@@ -15,7 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from debugkit._torch_private import leave
+from debugkit._torch_private import leave, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import is_users, user_line
 from debugkit.probe import Probe
@@ -35,6 +35,7 @@ _ELEMENTWISE = frozenset(
 _REDUCTIONS = frozenset({"mean", "sum", "nanmean", "nansum", "norm", "vector_norm", "flatten", "reshape", "view"})
 _Weak = MutableMapping[torch.Tensor, Any]
 _NEW_AXIS = frozenset({"unsqueeze", "__getitem__", "expand", "expand_as", "repeat_interleave"})
+_FOLLOWED = _LOSSES | _ELEMENTWISE | _REDUCTIONS | _NEW_AXIS
 
 
 class LossOperandsProbe(Probe[LossOperands]):
@@ -92,10 +93,12 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if name in _LOSSES:
-            self._record_loss_function(name, args, kwargs, output)
-        elif isinstance(output, torch.Tensor):
-            self._follow(name, args, kwargs, output)
+        if name in _FOLLOWED or "keepdim" in kwargs:
+            with without_torch_function():  # other modes are not to see what this one reads
+                if name in _LOSSES:
+                    self._record_loss_function(name, args, kwargs, output)
+                elif isinstance(output, torch.Tensor):
+                    self._follow(name, args, kwargs, output)
         return output
 
     def _record_loss_function(self, name: str, args: Any, kwargs: Any, output: Any) -> None:

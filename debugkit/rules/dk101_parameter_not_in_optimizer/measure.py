@@ -10,7 +10,7 @@ from debugkit.interventions.program_lines import built_at
 from debugkit.interventions.unregistered_parameters import outside_names
 from debugkit.measurements.autograd_graph.measure import walk
 from debugkit.measurements.found_optimizers import FoundOptimizers
-from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
+from debugkit.probe import SAMPLED_EVERY, SETTLING_STEPS, Probe
 from debugkit.recorders.master_weights import masters
 from debugkit.rules.dk101_parameter_not_in_optimizer import ForgottenParameter, OptimizerCoverage
 from debugkit.setup import TrainingSetup
@@ -20,7 +20,7 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
     """Observes backward and the steps of all optimizers, also of those that were not passed in."""
 
     complete_after = "backward"
-    watch_first = THOROUGH_STEPS
+    watch_first = SETTLING_STEPS
     watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:

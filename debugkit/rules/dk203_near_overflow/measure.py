@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from debugkit._torch_private import in_backward, in_transform
-from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS, Probe
+from debugkit._torch_private import in_backward, in_transform, without_torch_function
+from debugkit.probe import SAMPLED_EVERY, SETTLING_STEPS, Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.recorders.scalars import read_scalars
 from debugkit.recorders.timeline import has_range
@@ -19,6 +19,7 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _MOST = 4096  # tensors of one step
+_SMALL = 0.01  # of the largest number: the rule judges values from 0.1 on
 _MULTIPLIES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Bilinear)  # modules whose inputs autocast converts
 
 
@@ -38,7 +39,7 @@ class DtypePeaksProbe(Probe[DtypePeaks]):
     """
 
     partial = True
-    watch_first = THOROUGH_STEPS
+    watch_first = SETTLING_STEPS
     watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:
@@ -68,6 +69,10 @@ class DtypePeaksProbe(Probe[DtypePeaks]):
             return
         if in_transform():
             return
+        with without_torch_function():
+            self._check_each(path, module, role, tensors)
+
+    def _check_each(self, path: str, module: nn.Module, role: str, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             converted = role == "input" and _becomes_float16(module, tensor)
             checked = self._first_step or converted or tensor.dtype is torch.float16
@@ -75,10 +80,14 @@ class DtypePeaksProbe(Probe[DtypePeaks]):
                 self._measure(path, role, tensor.detach(), converted)
 
     def _measure(self, path: str, role: str, values: Tensor, converted: bool) -> None:
+        dtype = torch.float16 if converted else values.dtype
         with torch.no_grad():
             minimum, maximum = torch.aminmax(values)
-            extremes = minimum, maximum, (values == minimum).sum()
-        dtype = torch.float16 if converted else values.dtype
+            if values.device.type == "cpu" and minimum > _SMALL * torch.finfo(dtype).min:
+                count = torch.ones(())  # no mask; reading a value of a CPU does not wait
+            else:
+                count = (values == minimum).sum()
+            extremes = minimum, maximum, count
         self._pending.append(_Pending(path, role, dtype, converted, extremes))
 
     def _is_new(self, tensor: Tensor) -> bool:

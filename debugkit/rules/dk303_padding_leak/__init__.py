@@ -24,13 +24,20 @@ that marks one end of each row, if another entry is constant at the marked posit
 the first two: a window of another model may have a fixed width. An entry belongs to the mask only if it is constant
 at the padded positions.
 
+What the mask marks is read from the other entries, too. An `attention_mask` is inverted if an input is constant at one
+end of each row where the mask is 1, and varies where it is 0. A mask of ones leaves out the padding if the token ids
+show it: two rows or more end (or begin) with two or more padding ids, one row has none, and the id is nowhere else.
+The padding id is that of the model's configuration or embedding, or zero. Such padding is inferred, so the finding is a
+`warning`.
+
 ## Fix
 Pass the attention mask to every layer that mixes positions. Count positions with `mask.cumsum(-1) - 1`. Divide by
 `mask.sum()` when positions are averaged.
 
 ## When it stays silent
-Batches without padding, changes at the padded positions themselves, and a loss that counts padded targets while the
-outputs do not change (DK309). For models that draw noise for every position, only the content of the padding is tried.
+Batches without padding, inputs padded to a fixed width under a mask of ones, changes at the padded positions
+themselves, and a loss that counts padded targets while the outputs do not change (DK309). For models that draw noise
+for every position, only the content of the padding is tried.
 
 ## Cost
 Shared with DK309 and DK315. Two more passes measure the floor; all rules that need it share them.
@@ -75,7 +82,10 @@ def judge(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
     more = f"{counted(seen.added, 'more position')} of padding"
     change = "other content in the padding" if by_content else more
     yield context.finding(
-        f"With {change}, the result for the content positions changes by {moved:.2g} of its size. It must not change.",
+        f"With {change}, the result for the content positions changes by {moved:.2g} of its size. It must not change."
+        + _ABOUT_THE_MASK[seen.mask_says].format(mask=seen.mask),
+        input=None if seen.mask_says == "content" else seen.mask,
+        severity=Severity.WARNING if seen.mask_says == "nothing" else None,
         module=(content.module if content is not None and by_content else None) or "",
         evidence={
             "floor": seen.floor,
@@ -87,10 +97,19 @@ def judge(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
             "moved_by_more_padding": longer.moved if longer else None,
             "loss_moved_by_more_padding": longer.loss_moved if longer else None,
         },
-        fix=f"Pass `{seen.mask}` to this module, and exclude masked positions from sums, means and softmaxes."
+        fix=f"Correct `{seen.mask}`: 1 for content, and 0 for padding."
+        if seen.mask_says != "content"
+        else f"Pass `{seen.mask}` to this module, and exclude masked positions from sums, means and softmaxes."
         if by_content
         else f"Count positions from `{seen.mask}` (`cumsum(-1) - 1`), and read the last position that has content.",
     )
+
+
+_ABOUT_THE_MASK = {
+    "content": "",
+    "padding": " `{mask}` is 1 for the padding, and 0 for the content.",
+    "nothing": " `{mask}` is 1 everywhere, although the token ids are padded.",
+}
 
 
 def _loss_decides(seen: PaddingReaction) -> bool:

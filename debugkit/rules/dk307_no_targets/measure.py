@@ -1,14 +1,25 @@
-"""Reads the labels and the target action of the batch, without a forward pass."""
+"""Reads the labels and the target action of the batch, and of the loader where all of a batch are equal."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.batch_roles import is_index, labels, target
+from debugkit.interventions.batch_roles import entry, is_index, labels, target
+from debugkit.interventions.passes import distance, evaluate, quiet_floor, require_finite
 from debugkit.interventions.program_lines import batches_made_at
-from debugkit.rules.dk307_no_targets import Targets, TargetValues
+from debugkit.loader_samples import batches_of
+from debugkit.rules.dk307_no_targets import EqualTargets, Targets, TargetValues
 from debugkit.setup import TrainingSetup
+from debugkit.structure import batch_size, map_tensors, tensors_in
+
+_MOST = 512
+_OTHER_NAMES = ("target",)
+_SAID_OF_ALL = (0.0, 1.0, -1.0)
+_NO_EQUAL = "The targets of the batch are not one equal number for each sample."
 
 
 def read_the_targets(setup: TrainingSetup) -> Targets:
@@ -18,6 +29,80 @@ def read_the_targets(setup: TrainingSetup) -> Targets:
         raise NotExamined("The batch has neither labels nor a target action: pass Declare(labels=…) or target=….")
     made_at = batches_made_at(setup.loaders.get("train"))
     return Targets(tuple(_read(path, tensor) for path, tensor in found), made_at)
+
+
+def read_the_loader(setup: TrainingSetup) -> EqualTargets:
+    """Read on until a sample has another target. Two passes tell whether the loss, and only the loss, reads it."""
+    loader = setup.loaders.get("train")
+    if loader is None:
+        raise NotExamined("No training loader was given: pass dataloader=.")
+    path, value = _equal_in_the_batch(setup)
+    samples, complete = 0, True
+    with batches_of(loader, _MOST) as batches:
+        for batch in batches:
+            tensor = dict(tensors_in(batch)).get(path)
+            if tensor is None or not _is_one_number(tensor, batch_size(batch)) or bool((tensor != value).any()):
+                raise NotExamined(_NO_EQUAL)
+            samples += len(tensor)
+            if samples >= _MOST:
+                complete = next(batches, None) is None
+                break
+    _require_that_only_the_loss_reads_it(setup, path)
+    return EqualTargets(
+        path=path,
+        value=value,
+        samples=samples,
+        complete=complete,
+        random_order=isinstance(getattr(loader, "sampler", None), torch.utils.data.RandomSampler),
+        made_at=batches_made_at(loader),
+    )
+
+
+def _equal_in_the_batch(setup: TrainingSetup) -> tuple[str, float]:
+    """The path and value of a target that all samples of the batch have, while an input differs. Raises NotExamined."""
+    size = batch_size(setup.batch)
+    found = dict(tensors_in(setup.batch))
+    for path, tensor in _candidates(setup):
+        if not _is_one_number(tensor, size) or len(torch.unique(tensor)) != 1:
+            continue
+        value = float(tensor.flatten()[0])
+        means_nothing = value < 0 if is_index(tensor) else value in _SAID_OF_ALL or value != value
+        others = [other for name, other in found.items() if name != path and other.shape[:1] == (size,)]
+        if not means_nothing and any(bool((other != other[:1]).any()) for other in others):
+            return path, value
+    raise NotExamined(_NO_EQUAL)
+
+
+def _candidates(setup: TrainingSetup) -> Iterator[tuple[str, torch.Tensor]]:
+    for found in (labels(setup), entry(setup, ("labels", "label", "targets", *_OTHER_NAMES))):
+        if found is not None:
+            yield found
+
+
+def _is_one_number(tensor: torch.Tensor, size: int | None) -> bool:
+    """Whether there is one number for each sample."""
+    kind = not tensor.is_complex() and tensor.dtype is not torch.bool
+    return kind and size is not None and size > 1 and tensor.shape[:1] == (size,) and tensor.numel() == size
+
+
+def _require_that_only_the_loss_reads_it(setup: TrainingSetup, path: str) -> None:
+    before, threshold = quiet_floor(setup)
+    require_finite(before.loss)
+    if not before.outputs:
+        raise NotExamined("The model returns only its loss, so it cannot be told whether the label is an input.")
+
+    def change(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name != path:
+            return tensor
+        return torch.where(tensor > 0, tensor - 1, tensor + 1) if is_index(tensor) else tensor + 1
+
+    changed: Any = map_tensors(setup.fresh_batch(), change)
+    after = evaluate(setup, changed, output_needed=False)
+    outputs = [one for one in before.outputs if one in after.outputs and one.rpartition(".")[2] != "loss"]
+    if not outputs or any(distance(before.outputs[one], after.outputs[one]) > threshold for one in outputs):
+        raise NotExamined("The label changes what the model returns: it is an input.")
+    if distance(before.loss, after.loss) <= threshold:
+        raise NotExamined("The loss does not read the target.")
 
 
 def _read(path: str, tensor: torch.Tensor) -> TargetValues:

@@ -18,7 +18,7 @@ from debugkit.measurements.label_alignment import FutureTokens, LabelAlignment
 from debugkit.measurements.padding import Movement, PaddingReaction
 from debugkit.rule import Context, find_rule
 from debugkit.rules.dk306_input_ignored import ModalityEffect, ModalityEffects
-from debugkit.rules.dk307_no_targets import Targets, TargetValues
+from debugkit.rules.dk307_no_targets import EqualTargets, Targets, TargetValues
 from debugkit.rules.dk309_padded_targets_counted import PaddedActions
 from debugkit.rules.dk310_uninformative_labels import LabelInformation
 from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverlaps
@@ -149,8 +149,25 @@ def test_causal_leak_is_what_exceeds_the_floor(size: float) -> None:
 )
 def test_no_targets(total: int, ignored: int, distinct: int, per_token: bool, severity: str | None) -> None:
     values = TargetValues("labels", total, ignored, distinct, 1.0, True, total, per_token)
-    found = judged("DK307", Targets((values,)))
+    found = judged("DK307", Targets((values,)), None)
     assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("samples", "complete", "random_order", "found"),
+    [
+        (16, True, False, True),
+        (15, True, True, False),
+        (512, False, True, True),
+        (512, False, False, False),  # in the order of its classes, perhaps
+        (400, False, True, False),  # 1.8 % by chance
+    ],
+)
+def test_one_target_in_the_loader(samples: int, complete: bool, random_order: bool, found: bool) -> None:
+    equal = EqualTargets("labels", 3.0, samples, complete, random_order)
+    said = judged("DK307", Targets((TargetValues("labels", 16, 0, 1, 3.0, True, 16, False),)), equal)
+    assert [str(finding.severity) for finding in said] == ["warning" if found else "info"]
+    assert all(finding.location.input == "labels" for finding in said)
 
 
 # Losses

@@ -21,7 +21,7 @@ from debugkit.rules.dk108_wrong_custom_backward import CustomFunction, CustomFun
 from debugkit.rules.dk113_trainable_set_differs import TrainableSet
 from debugkit.rules.dk114_checkpoint_not_loaded import CheckpointMatch
 from debugkit.rules.dk116_linear_stack import MANY, LinearStack, LinearStacks
-from debugkit.rules.dk117_frozen_random_head import FARTHEST, FEWEST, Head, Heads, Weights
+from debugkit.rules.dk117_frozen_random_head import FARTHEST, FEWEST, FrozenAlone, Head, Heads, Weights
 from debugkit.rules.dk119_loss_without_graph import LossesWithoutGraph
 from debugkit.rules.dk120_initial_scale import FACTOR, InitialScales, NewLayer
 
@@ -288,7 +288,7 @@ def test_layers_of_two_parts_or_of_two_kinds_are_no_stack(modules, kinds) -> Non
 def test_a_frozen_head_is_random_alone(weights, frozen, largest, distance, frozen_before, shared, resting) -> None:
     own = Weights("head", weights, frozen, largest, distance)
     before = tuple(Weights(f"body.{number}", 64, rests, 1.0, 0.5) for number, rests in enumerate(frozen_before))
-    found = judged("DK117", Heads((Head(own, before, shared, resting),), 2))
+    found = judged("DK117", Heads((Head(own, before, shared, resting),), 2), None)
     new = 0.8 <= largest <= 1.01 and distance < FARTHEST
     alone = not any(frozen_before) and not shared and not resting
     assert bool(found) == (frozen and weights >= FEWEST and new and alone)
@@ -296,7 +296,16 @@ def test_a_frozen_head_is_random_alone(weights, frozen, largest, distance, froze
 
 def test_a_declared_set_of_trainable_parameters_is_not_judged_again() -> None:
     with pytest.raises(NotExamined, match="declared"):
-        judged("DK117", Heads((), 2), declare=Declare(trainable=["body.*"]))
+        judged("DK117", Heads((), 2), None, declare=Declare(trainable=["body.*"]))
+
+
+@given(st.floats(0, 4), st.booleans(), st.booleans(), st.booleans())
+def test_a_layer_frozen_alone_looks_drawn_and_is_between_others(distance, reached, last, partly) -> None:
+    alone = FrozenAlone("words", "words.weight", 640, "a normal distribution", distance, 3, reached, last, partly)
+    found = judged("DK117", Heads((), 2), alone)
+    assert bool(found) == (distance < FARTHEST and reached and not last)
+    assert all(finding.location.parameter == "words.weight" for finding in found)
+    assert all(str(finding.severity) == ("warning" if partly else "info") for finding in found)
 
 
 # DK119: a loss that was rebuilt

@@ -12,7 +12,8 @@ import debugkit
 from debugkit.gradient_norms import GradientNorms
 from debugkit.loop.pace import TINY, TINY_EVERY, TINY_FIRST
 from debugkit.loop.probe_runner import ProbeRunner
-from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, THOROUGH_STEPS, Probe
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, SETTLING_STEPS, Probe
+from debugkit.rules.dk002_silent_broadcast import measure as silent_broadcast
 from debugkit.rules.dk205_gradient_spike.measure import GradientHistoryProbe
 from debugkit.setup import TrainingSetup
 from debugkit.watched_run import monitor_of
@@ -96,8 +97,28 @@ def test_later_steps_hook_only_what_the_loop_calls_except_where_values_are_sampl
             hooked.append(hooks_on(model.deepest) > 0)
             assert hooks_on(model) > 0
             train_step(model, optimizer)
-    sampled = [step for step in range(THOROUGH_STEPS, len(hooked)) if step % SAMPLED_EVERY == 0]
-    assert [step for step, has in enumerate(hooked) if has] == [*range(THOROUGH_STEPS), *sampled]
+    sampled = [step for step in range(SETTLING_STEPS, len(hooked)) if step % SAMPLED_EVERY == 0]
+    assert [step for step, has in enumerate(hooked) if has] == [*range(SETTLING_STEPS), *sampled]
+
+
+def test_modes_of_probes_see_neither_the_optimizer_nor_what_the_tool_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    original = silent_broadcast._Recorder.__torch_function__
+
+    def counted(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        seen.append(getattr(func, "__name__", ""))
+        return original(self, func, types, args, kwargs)
+
+    monkeypatch.setattr(silent_broadcast._Recorder, "__torch_function__", counted)
+    model = Blocks()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    with debugkit.watch(model, optimizer):
+        train_step(model, optimizer)
+        seen.clear()
+        train_step(model, optimizer)
+    assert "linear" in seen
+    assert not {"aminmax", "lerp_", "addcdiv_"} & set(seen)
+    assert len(seen) < 150
 
 
 def losses_of(steps: int, every: int | None, width: int = 8) -> list[int]:

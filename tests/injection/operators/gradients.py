@@ -192,10 +192,10 @@ fault(
 )
 fault(
     "first_layer_frozen",
-    "DK113",
+    "DK113 DK117",
     "the embedding or stem is frozen, which no one intended",
     [(r"^model = build_model\(\)\.to\(device\)$", r"\g<0>\nnext(model.parameters()).requires_grad = False")],
-    modules=r"embed|words|conv1|backbone|stem|fc1",
+    modules=r"embed|words|conv1|backbone|stem|fc1|vision|encoder|users|shared|down1|^0\b",
 )
 fault(
     "skip_connection_lost",

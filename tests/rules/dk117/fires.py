@@ -8,7 +8,7 @@ from torch.nn import functional as F
 def _program(model, batch, loss_fn, **expect):
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     arguments = {"model": model, "batch": batch, "loss_fn": loss_fn, "optimizer": torch.optim.AdamW(trained)}
-    return arguments | {"expect": {"severity": "warning", **expect}}
+    return arguments | {"expect": {"severity": "warning"} | expect}
 
 
 def _mse(model, batch):
@@ -70,3 +70,34 @@ def one_of_two_heads_in_an_optimizer_that_holds_everything():
     model.gripper.requires_grad_(False)
     batch = {"x": torch.randn(8, 6), "action": torch.randn(8, 7)}
     return _program(model, batch, _mse, module="gripper") | {"optimizer": torch.optim.AdamW(model.parameters())}
+
+
+def embedding_that_alone_is_frozen():
+    model = nn.Sequential(nn.Embedding(40, 16), nn.Flatten(), nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 5))
+    model[0].requires_grad_(False)
+    batch = {"x": torch.randint(40, (8, 4)), "label": torch.randint(5, (8,))}
+    loss = lambda model, batch: F.cross_entropy(model(batch["x"]), batch["label"])  # noqa: E731
+    return _program(
+        model,
+        batch,
+        loss,
+        module="0",
+        severity="info",
+        message="The 640 weights of module `0` are frozen as they were drawn",
+    )
+
+
+def weights_of_a_stem_whose_bias_trains():
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 4),
+    )
+    model[0].weight.requires_grad_(False)
+    batch = {"x": torch.randn(8, 3, 8, 8), "label": torch.randint(4, (8,))}
+    loss = lambda model, batch: F.cross_entropy(model(batch["x"]), batch["label"])  # noqa: E731
+    return _program(model, batch, loss, parameter="0.weight", message="all 2 other layers train")

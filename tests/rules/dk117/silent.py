@@ -106,3 +106,86 @@ def tiny_head():
     model = nn.Sequential(nn.Linear(6, 3), nn.Tanh(), nn.Linear(3, 7))
     model[2].requires_grad_(False)
     return _program(model)
+
+
+def _with_a_frozen_layer(first, between=None, others=2, **more):
+    """A classifier of words or numbers behind `first`, which is frozen."""
+    first.requires_grad_(False)
+    hidden = [layer for _ in range(others - 1) for layer in (nn.LazyLinear(32), nn.GELU())]
+    model = nn.Sequential(first, *(between or []), nn.Flatten(), *hidden, nn.LazyLinear(7))
+    words = isinstance(first, nn.Embedding)
+    x = torch.randint(40, (8, 4)) if words else torch.randn(8, first.weight.shape[1])
+    model(x)
+    return _program(model, {"x": x, "action": torch.randn(8, 7)}, **more)
+
+
+def frozen_word_vectors():
+    vectors = torch.distributions.StudentT(4.0).sample((400, 16)) * 0.4
+    return _with_a_frozen_layer(nn.Embedding.from_pretrained(vectors))
+
+
+def frozen_positions_of_sines():
+    angles = torch.arange(40)[:, None] / 100 ** (torch.arange(8) / 8)
+    return _with_a_frozen_layer(nn.Embedding.from_pretrained(torch.cat([angles.sin(), angles.cos()], dim=1)))
+
+
+def random_fourier_features():
+    layer = nn.Linear(6, 64, bias=False)
+    nn.init.normal_(layer.weight, std=10.0)
+    return _with_a_frozen_layer(layer)
+
+
+def frozen_patch_projection_of_momentum_contrast():
+    """It is drawn on purpose from another distribution than PyTorch's."""
+    layer = nn.Linear(48, 64)
+    nn.init.xavier_uniform_(layer.weight)
+    return _with_a_frozen_layer(layer)
+
+
+def random_features_below_a_linear_readout():
+    return _with_a_frozen_layer(nn.Linear(6, 64), [nn.Tanh()], others=1)
+
+
+def frozen_stem_of_a_model_that_was_loaded():
+    program = _with_a_frozen_layer(nn.Linear(6, 64), [nn.LayerNorm(64), nn.GELU()])
+    with torch.no_grad():
+        for parameter in program["model"].parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    return program
+
+
+def frozen_stem_of_weights_that_are_declared_loaded():
+    return _with_a_frozen_layer(nn.Linear(6, 64), declare=Declare(pretrained=True))
+
+
+def random_target_of_one_layer():
+    """The loss compares it itself."""
+
+    class Curiosity(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.target, self.predictor = (
+                nn.Linear(6, 32).requires_grad_(False),
+                nn.Sequential(*_policy(), nn.Linear(7, 32)),
+            )
+
+        def forward(self, x):
+            return (self.predictor(x) - self.target(x)).square()
+
+    return _program(Curiosity(), loss_fn=lambda model, batch: model(batch["x"]).mean())
+
+
+def codebook_that_is_moved_without_gradients():
+    class Quantised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.codes = nn.Embedding(32, 8).requires_grad_(False)
+            self.encoder, self.decoder = nn.Linear(6, 8), nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 7))
+
+        def forward(self, x):
+            x = self.encoder(x)
+            nearest = self.codes(torch.cdist(x, self.codes.weight).argmin(dim=1))
+            return self.decoder(x + (nearest - x).detach())
+
+    return _program(Quantised())

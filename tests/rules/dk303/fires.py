@@ -99,3 +99,35 @@ def mask_of_another_name_that_is_not_read():
     pad = torch.arange(6)[None] >= torch.tensor([6, 4, 2])[:, None]
     batch = {"lang_tokens": torch.randint(1, _VOCABULARY, (3, 6)).masked_fill(pad, 0), "lang_pad": pad}
     return {"model": Words(), "batch": batch, "expect": {"module": "", "message": "other content"}}
+
+
+class _Masked(Encoder):
+    """Attends where the mask is 1."""
+
+    def forward(self, input_ids, attention_mask):
+        x = self.norm(self.embedding(input_ids))
+        hidden = self.attention(x, x, x, key_padding_mask=attention_mask == 0, need_weights=False)[0]
+        return {"features": self.head(x + hidden.nan_to_num())}
+
+
+def mask_that_is_one_where_there_is_padding():
+    """A row without padding is masked as a whole."""
+    batch = _batch()
+    batch["attention_mask"] = 1 - batch["attention_mask"]
+    return {
+        "model": _Masked(),
+        "batch": batch,
+        "loss_fn": lambda model, batch: model(**batch)["features"].square().mean(),
+        "expect": {"severity": "error", "message": "`attention_mask` is 1 for the padding, and 0 for the content"},
+    }
+
+
+def mask_of_ones_over_texts_that_are_padded_to_the_longest():
+    batch = _batch()
+    batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
+    return {
+        "model": _Masked(),
+        "batch": batch,
+        "loss_fn": lambda model, batch: model(**batch)["features"].square().mean(),
+        "expect": {"severity": "warning", "message": "`attention_mask` is 1 everywhere, although"},
+    }

@@ -174,3 +174,56 @@ def _padded_window():
 
 def mask_of_another_name_that_is_true_for_padding():
     return {"model": FixedWindow(), "batch": _padded_window()}
+
+
+class _Reader(nn.Module):
+    """Bidirectional attention; `valid` says where the content is."""
+
+    def __init__(self, valid):
+        super().__init__()
+        self.valid = valid
+        self.embedding, self.head = nn.Embedding(64, 16), nn.Linear(16, 3)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, input_ids, attention_mask, labels=None):
+        x = self.embedding(input_ids)
+        hidden = self.attention(x, x, x, key_padding_mask=~self.valid(attention_mask), need_weights=False)[0]
+        return {"features": self.head(x + hidden)}
+
+
+def _features(model, batch):
+    return model(**batch)["features"].square().mean()
+
+
+def a_model_that_reads_an_inverted_mask_as_it_is_meant():
+    """PyTorch's own layers have masks that are True for padding."""
+    batch = _batch(labels=False)
+    batch["attention_mask"] = 1 - batch["attention_mask"]
+    return {"model": _Reader(lambda mask: mask == 0), "batch": batch, "loss_fn": _features}
+
+
+def mask_of_ones_over_texts_of_a_fixed_width():
+    """As a text encoder of an image generator is trained: every prompt has padding, and the model reads it."""
+    ids = torch.randint(3, 60, (4, 9))
+    for row, length in enumerate((8, 6, 5, 3)):
+        ids[row, length:] = 0
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    program = {"model": _Reader(lambda mask: mask == 1), "batch": batch, "loss_fn": _features}
+    return program | {"expect": {"not_examined": "Nothing in this batch is padded"}}
+
+
+def mask_of_ones_over_ids_of_which_zero_is_a_word():
+    ids = torch.randint(1, 60, (4, 9))
+    ids[1, 6:], ids[2, 4:], ids[3, 2] = 0, 0, 0
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    program = {"model": _Reader(lambda mask: mask == 1), "batch": batch, "loss_fn": _features}
+    return program | {"expect": {"not_examined": "Nothing in this batch is padded"}}
+
+
+def mask_of_ones_in_a_causal_model_padded_on_the_right():
+    """No token sees the padding behind it."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    batch = _batch()
+    batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
+    return {"model": LlamaForCausalLM(LlamaConfig(**_SIZES)), "batch": batch}

@@ -70,3 +70,34 @@ def collate_function_that_ignores_every_label():
         "loss_fn": lambda model, batch: model(batch["x"]).square().mean(),
         "expect": {"message": "`labels` are ignored"},
     }
+
+
+class _Samples(torch.utils.data.Dataset):
+    def __init__(self, labels, index=0):
+        self.x, self.labels, self.index = torch.randn(len(labels), 4), labels, index
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):  # DK307
+        return {"x": self.x[index], "labels": self.labels[self.index]}
+
+
+def label_of_the_first_sample_for_all_in_small_batches():
+    loader = torch.utils.data.DataLoader(_Samples(torch.arange(40) % 5), batch_size=4, shuffle=True)
+    return {
+        "model": _model(),
+        "dataloader": loader,
+        "loss_fn": _cross_entropy,
+        "expect": {"severity": "warning", "message": "All 40 samples of the training loader have 0 as `labels`"},
+    }
+
+
+def number_of_the_first_sample_for_all_of_a_large_set():
+    loader = torch.utils.data.DataLoader(_Samples(torch.rand(700) + 2), batch_size=4, shuffle=True)
+    return {
+        "model": _model(classes=1),
+        "dataloader": loader,
+        "loss_fn": lambda model, batch: (model(batch["x"]).flatten() - batch["labels"]).square().mean(),
+        "expect": {"severity": "warning", "message": "would have a probability of 0.006"},
+    }

@@ -54,3 +54,58 @@ def no_targets_known_by_name():
         "loss_fn": lambda model, batch: model(batch).square().mean(),
         "expect": {"not_examined": "neither labels nor a target action"},
     }
+
+
+class _Rows(torch.utils.data.Dataset):
+    def __init__(self, labels):
+        self.x, self.labels = torch.randn(len(labels), 4), labels
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return {"x": self.x[index], "labels": self.labels[index]}
+
+
+def _loaded(labels, loss_fn=None, shuffle=True, model=None):
+    return {
+        "model": model or nn.Linear(4, 5),
+        "dataloader": torch.utils.data.DataLoader(_Rows(labels), batch_size=4, shuffle=shuffle),
+        "loss_fn": loss_fn or (lambda model, batch: nn.functional.cross_entropy(model(batch["x"]), batch["labels"])),
+    }
+
+
+def rare_class_that_the_first_batches_do_not_have():
+    labels = torch.zeros(200, dtype=torch.long)
+    labels[-1] = 1
+    return _loaded(labels)
+
+
+def long_data_in_the_order_of_its_classes():
+    """DK318 is about the order; what comes behind the first 512 samples is not known here."""
+    return _loaded((torch.arange(1200) >= 600).long(), shuffle=False)
+
+
+def reconstruction_of_one_class():
+    """The loss does not read the label, which says that all samples are normal."""
+    model = nn.Linear(4, 4)
+    loss = lambda model, batch: (model(batch["x"]) - batch["x"]).square().mean()  # noqa: E731
+    return _loaded(torch.zeros(40, dtype=torch.long), loss, model=model)
+
+
+def generator_of_one_class_that_reads_the_label():
+    class Conditional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.classes, self.body = nn.Embedding(5, 4), nn.Linear(4, 4)
+
+        def forward(self, x, labels):
+            return self.body(x + self.classes(labels))
+
+    loss = lambda model, batch: (model(0 * batch["x"], batch["labels"]) - batch["x"]).square().mean()  # noqa: E731
+    return _loaded(torch.full((40,), 2), loss, model=Conditional())
+
+
+def residual_that_should_be_zero_everywhere():
+    loss = lambda model, batch: (model(batch["x"]).sum(1) - batch["labels"]).square().mean()  # noqa: E731
+    return _loaded(torch.zeros(40), loss) | {"expect": {"not_examined": "neither labels nor a target action"}}
