@@ -47,11 +47,6 @@ SHARES: dict[str, list[list[list[int]]]] = {
 """For each process and batch, the robots of the frames; robot 2 is the one that may be lacking."""
 
 
-def endings(ranks: Sequence[Mapping[str, Any]]) -> str:
-    """How each process ended, in words."""
-    return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
-
-
 def expect_mean(word: str, value: Any, wanted: float | None, name: str, rank: int | None, said: str) -> None:
     """A described value must be the mean of all frames; without any frame, no number."""
     who = "one process" if rank is None else f"process {rank}"

@@ -21,7 +21,8 @@ from labs.authoring.variants import read_variant, variant_paths
 from labs.capstones.capstone import Capstone
 from labs.grading.catalog import Lab
 
-RECORDS = ("verified.json", "mutants.json", "equivalent_mutants.toml")
+SEEDS_RECORD = "seeds.json"
+RECORDS = ("verified.json", SEEDS_RECORD, "mutants.json", "equivalent_mutants.toml")
 """Results that are stored beside a lab's files and are made from them."""
 FIELDS = ("editable", "timeout_s", "memory_mb", "seeds", "rules", "extras")
 """The fields of lab.toml that decide how a submission is graded."""

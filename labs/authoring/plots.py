@@ -10,9 +10,14 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 
 from labs.authoring.lab_module import load_module
+from labs.authoring.phone_figures import lay_out_for_a_phone
 from labs.grading.catalog import Lab
 
 BROKEN, FIXED, REFERENCE = "#b3402a", "#4d6b2f", "#8a9294"  # the colours of docs/assets/site.css
+REFERENCE_TEXT = "#5f686a"
+"""The colour of a text about the reference, which is darker than its line."""
+PHONE = "_phone"
+"""The end of the name of a figure's narrow variant, which a page shows on a phone."""
 _STYLE = {
     "figure.figsize": (6.4, 3.2),
     "figure.dpi": 100,
@@ -40,8 +45,13 @@ def new_figure(title: str, x: str, y: str) -> tuple[Any, Any]:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write an SVG without a date, so that an unchanged figure is an unchanged file."""
+    """Write an SVG, and next to it the one for a phone, which changes the figure.
+
+    Neither has a date, so that an unchanged figure is an unchanged file.
+    """
     figure.savefig(path, metadata={"Date": None})
+    lay_out_for_a_phone(figure)
+    figure.savefig(path.with_stem(f"{path.stem}{PHONE}"), metadata={"Date": None})
     plt.close(figure)
 
 

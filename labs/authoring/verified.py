@@ -31,8 +31,6 @@ class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Content
     grades: int
     torch: str
-    chance_seeds: int
-    """Seeds on which the structural checks of the solution and the alternatives ran besides, without a refusal."""
     margins: dict[str, float | None]
     """Per outcome check, standard errors between the solution's mean and the bar; null where all seeds agree."""
 
@@ -45,7 +43,7 @@ class Stale:
     sentence: str
 
 
-def write_verified(lab: Lab, grades: int, margins: dict[str, float | None], chance_seeds: int = 0) -> None:
+def write_verified(lab: Lab, grades: int, margins: dict[str, float | None]) -> None:
     """Record a full verification made now. Raises OSError."""
     import torch
 
@@ -55,7 +53,6 @@ def write_verified(lab: Lab, grades: int, margins: dict[str, float | None], chan
         content=content_of(lab),
         grades=grades,
         torch=str(torch.__version__),
-        chance_seeds=chance_seeds,
         margins=margins,
     )
     _write(lab, result)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labs.authoring import grading_rules
-from labs.authoring.bench import Bench
+from labs.authoring.chance import refusals_by_chance
 from labs.authoring.grading_rules import Graded
 from labs.authoring.lesson_run import difference_from_lesson
 from labs.authoring.lint import lint
@@ -32,8 +32,6 @@ SEEDS = 5
 """Seeds on which the structural checks, which are cheap, run for every submission."""
 QUICK_OUTCOMES = 2
 """Seeds on which a quick verification also trains and rolls out; `--full` does so on all five."""
-FIRST_CHANCE_SEED = 1_000_000
-"""Seeds from here on are those of `chance_seeds`."""
 Submission = dict[str, str]
 Seeds = tuple[int, ...]
 
@@ -75,9 +73,10 @@ def verify(
     """Read the lab's files, then grade its starter, solution, alternatives, wrong fixes and stub.
 
     A lab with violations in its files is not graded. Structural checks run on five seeds, outcomes on two; with `full`
-    on five too, and the result is recorded if there is no violation. `chance_seeds` is the number of seeds on which the
-    structural checks of the solution and the alternatives run as well, so that none refuses a correct fix by chance.
-    `scope` can leave the grading out. `say` receives the name of each step. Raises OSError, SandboxError, BenchError.
+    on five too, and the result is recorded if there is no violation. `scope` can leave the grading out. `chance_seeds`
+    is the number of seeds on which the structural checks of the solution and the alternatives run as well, so that none
+    refuses a correct fix by chance; they have a record of their own, and recorded seeds are not repeated. `say`
+    receives the name of each step. Raises OSError, SandboxError, BenchError.
     """
     result = Verification(lab)
     try:
@@ -88,10 +87,10 @@ def verify(
     if result.ok and scope != "files":
         grading = _Grading(lab, declared, launcher, full, say, result)
         result.violations += grading.violations() if scope == "all" else grading.violations_of_rules()
-        if scope == "all" and result.ok and chance_seeds:
-            result.violations += grading.refusals_by_chance(chance_seeds)
+    if result.ok and chance_seeds:
+        result.violations += refusals_by_chance(lab, launcher, chance_seeds, say)
     if full and scope == "all" and result.ok:
-        write_verified(lab, result.grades, result.margins, chance_seeds)
+        write_verified(lab, result.grades, result.margins)
     if full and scope == "rules" and result.ok:
         renew(lab)
     return result
@@ -156,19 +155,6 @@ class _Grading:
         yield from grading_rules.judge_rules(self.lab.rules, *codes)
         for name, found in on_correct.items():
             yield from grading_rules.judge_silence(name, found)
-
-    def refusals_by_chance(self, seeds: int) -> Iterator[Violation]:
-        """The structural checks of everything that must pass, on `seeds` seeds that no other grade uses."""
-        correct = {"the solution": base_files(self.lab, "solution")}
-        correct |= {alternative.label: alternative.files(self.lab) for alternative in alternatives(self.lab)}
-        for name, files in correct.items():
-            found = Bench(self.lab, self.launcher).over_seeds(
-                files,
-                range(FIRST_CHANCE_SEED, FIRST_CHANCE_SEED + seeds),
-                lambda step, name=name: self.say(f"{name}, seed {step}"),
-            )
-            self.result.grades += seeds
-            yield from grading_rules.judge_chance(name, {seed: one.message for seed, one in found.items()}, seeds)
 
     def _correct(self) -> Iterator[Violation]:
         solution = self._grade_correct("the solution", base_files(self.lab, "solution"))

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.text import Text
 from rich.theme import Theme
 
+from labs.cli.whole_lines import count_cells
 from labs.grading.submission_text import clean
 from labs.locale import translated
 
@@ -40,6 +41,7 @@ OUTCOME_MARKS = {"passed": ("✓", "good"), "failed": ("✗", "bad"), "error": (
 
 # `Console.file` looks up sys.stdout at each write, so these follow a redirected stream. Emoji codes stay text, or
 # `:heavy_check_mark:` in an error message would become a check mark.
+count_cells()
 out = Console(theme=THEME, highlight=False, emoji=False)
 err = Console(theme=THEME, highlight=False, emoji=False, stderr=True)
 

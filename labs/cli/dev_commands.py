@@ -41,7 +41,11 @@ def verify(
     full: Annotated[bool, typer.Option("--full", help="All seeds; record the result beside the solution.")] = False,
     seeds: Annotated[
         int,
-        typer.Option("--seeds", min=0, help="More seeds for the structural checks of every correct fix, such as 200."),
+        typer.Option(
+            "--seeds",
+            min=0,
+            help="Run the structural checks of every correct fix on so many seeds, such as 200, but for recorded ones.",
+        ),
     ] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="How many labs to verify at once.")] = 1,
     as_json: JsonOption = False,

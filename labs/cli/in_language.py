@@ -27,6 +27,9 @@ def translate_command(command: Any) -> None:
     """Put the help of a command, of its options and of its subcommands into the current language."""
     from typer import rich_utils
 
+    from labs.cli.whole_lines import count_cells
+
+    count_cells()
     for name in ("ARGUMENTS_PANEL_TITLE", "OPTIONS_PANEL_TITLE", "COMMANDS_PANEL_TITLE", "ERRORS_PANEL_TITLE"):
         setattr(rich_utils, name, translated(getattr(rich_utils, name)))
     for name in ("DEFAULT_STRING", "REQUIRED_LONG_STRING"):

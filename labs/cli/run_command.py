@@ -66,7 +66,7 @@ def _own_fault(error: BaseException) -> Failure:
         details = f"The traceback is in {file.name}; please report it."
     except OSError as no_file:  # a full or missing temporary folder must not hide the message
         details = f"Its traceback could not be saved ({no_file.strerror or no_file}). Please report it."
-    return Failure(f"this is a bug in lab, not in your code ({what}). {details}", GRADER_FAULT)
+    return Failure(f"this is a bug in lab and not in your code ({what}). {details}", GRADER_FAULT)
 
 
 def _terminate_like_an_interrupt() -> signal.Handlers | None:

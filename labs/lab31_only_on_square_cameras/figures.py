@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from labs.authoring.plots import COLOURS, REFERENCE, broken_and_fixed, new_figure, save
+from labs.authoring.plots import COLOURS, REFERENCE, REFERENCE_TEXT, broken_and_fixed, new_figure, save
 from labs.grading.catalog import find
 from labs.strip_cameras import exported, original_policy, seen_by, seen_through
 from labs.vla.dataset import demonstrations
@@ -27,7 +27,7 @@ def figures(out: Path) -> None:
 
     figure, axes = new_figure("A landscape frame, one column of pixels", "row, from top to bottom", "pixel value")
     axes.axhspan(-1, 1, color=REFERENCE, alpha=0.15, linewidth=0)
-    axes.text(63, 0.05, "the tower's range", ha="right", color=REFERENCE)
+    axes.text(63, 0.05, "the tower's range", ha="right", color=REFERENCE_TEXT)
     for name, pixels in prepared.items():
         axes.plot(pixels[1, :, COLUMN], label=name, color=COLOURS[name], linestyle="--" if name == "fixed" else "-")
     for row in (16, 32, 48):

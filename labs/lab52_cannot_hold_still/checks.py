@@ -21,6 +21,7 @@ from labs.invariants import (
     padded_batch,
     random_batch,
 )
+from labs.named_tensors import distance
 from labs.vla.policy import Policy
 from labs.vla.randomness import private_randomness
 
@@ -361,9 +362,3 @@ def reference(
                     policy.eval()
                     validated.append(float(torch.stack([policy(**batch).loss for batch in validation]).mean()))
     return policy, losses, norms, validated
-
-
-def distance(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
-    """The distance of two sets of tensors, relative to the length of `wanted`."""
-    apart = sum(float((found[name] - value).double().square().sum()) for name, value in wanted.items())
-    return math.sqrt(apart / sum(float(value.double().square().sum()) for value in wanted.values()))

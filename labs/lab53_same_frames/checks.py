@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import HORIZON, expect_image_and_instruction_to_matter, listed, random_batch, relative_error
+from labs.named_tensors import as_double
 from labs.vla.policy import Policy
 
 Batch = dict[str, Tensor]
@@ -307,8 +308,3 @@ def other_modes(modes: Mapping[str, bool]) -> set[str]:
         for path, training in modes.items()
         if training == (path.partition(".")[0] == "vision")
     }
-
-
-def as_double(batch: Batch) -> Batch:
-    """The batch with its floating-point values in float64."""
-    return {name: values.double() if values.is_floating_point() else values for name, values in batch.items()}

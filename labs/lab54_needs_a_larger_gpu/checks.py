@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import close, expect_image_and_instruction_to_matter, listed, random_batch, relative_error
+from labs.named_tensors import as_double
 from labs.vla.policy import Policy
 
 Batch = dict[str, Tensor]
@@ -292,8 +293,3 @@ def reference(windows: Sequence[Batch], seed: int, louder: float) -> tuple[dict[
     least = NO_GRADIENT * max(value.norm() for value in used[-1].values())
     moved = {name: p.detach() - start[name] for name, p in policy.named_parameters() if used[-1][name].norm() > least}
     return moved, used, torch.stack(losses)
-
-
-def as_double(batch: Batch) -> Batch:
-    """The batch with its floating-point values in float64."""
-    return {name: values.double() if values.is_floating_point() else values for name, values in batch.items()}

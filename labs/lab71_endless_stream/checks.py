@@ -7,7 +7,6 @@ determined from its pixels: the named block is found by its colour.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, listed
+from labs.named_tensors import distance
 from labs.vla.language import COLOUR_IDS
 from labs.vla.policy import Policy
 from labs.vla.tabletop import COLOUR_RGB, IMAGE_SIZE, expert_action
@@ -305,12 +305,6 @@ def same_batches(found: Sequence[Mapping[str, Tensor]], wanted: Sequence[Mapping
     return len(found) == len(wanted) and all(
         torch.equal(one[name], other[name]) for one, other in zip(found, wanted, strict=True) for name in other
     )
-
-
-def distance(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
-    """The distance of two sets of tensors, relative to the length of `wanted`."""
-    apart = sum(float((found[name] - value).double().square().sum()) for name, value in wanted.items())
-    return math.sqrt(apart / sum(float(value.double().square().sum()) for value in wanted.values()))
 
 
 def tables_of(seen: Mapping[str, Tensor]) -> Tensor:

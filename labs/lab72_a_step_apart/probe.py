@@ -64,7 +64,7 @@ def remembered(
     """The losses of the last batch, of a policy that has seen all others and of one that loaded its state_dict.
 
     The other policy has seen the first `used` batches, and is in training mode before or only after it loads. `names`
-    are those of the state_dict's tensors that differ afterwards.
+    are those of the state_dict's tensors that differ afterwards, and `saved` the number of elements of each tensor.
     """
     first, second = (learner.policy.build_policy(seed) for _ in range(2))
     _losses(first.train(), batches[:-1], seed)
@@ -74,18 +74,27 @@ def remembered(
     if not training_first:
         second.train()
     losses = [_losses(policy, batches[-1:], seed + 1)[0] for policy in (first, second)]
-    return {"losses": losses, "names": sorted(_different(first.state_dict(), second.state_dict()))}
+    return {
+        "losses": losses,
+        "names": sorted(_different(first.state_dict(), second.state_dict())),
+        "saved": {name: value.numel() for name, value in first.state_dict().items() if isinstance(value, Tensor)},
+    }
 
 
 def losses(learner: Any, batches: list[dict[str, Tensor]], seed: int, training: bool) -> dict[str, Any]:
     """The policy's loss for each batch in turn, with no optimizer step, and the gradients of the last.
 
-    `predicted` (B, H, A) is what it predicts for the last batch.
+    `predicted` (B, H, A) is what it predicts for the last batch, and `with_a_graph` the buffers that have one.
     """
     policy = learner.policy.build_policy(seed).train(training)
     found = _losses(policy, batches, seed)
     gradients = {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
-    return {"losses": torch.tensor(found), "gradients": gradients, "predicted": policy.eval().predict(batches[-1])}
+    return {
+        "losses": torch.tensor(found),
+        "gradients": gradients,
+        "predicted": policy.eval().predict(batches[-1]),
+        "with_a_graph": [name for name, buffer in policy.named_buffers() if buffer.requires_grad],
+    }
 
 
 def order(learner: Any, frames: int, size: int, batches: int, saved_at: int, seed: int) -> dict[str, Any]:
@@ -125,6 +134,8 @@ def tuned(learner: Any, frames: int, seed: int, louder: float, settings: dict[st
     def note(*_: Any) -> None:
         norms.append({name: float(p.grad.norm()) for name, p in built[0].named_parameters() if p.grad is not None})
 
+    with tempfile.TemporaryDirectory() as folder:
+        learner.policy.fine_tune(demonstrations(frames, seed), Path(folder), seed=seed, steps=1)  # without `on_step`
     build = learner.policy.build_policy
     handles = [register_optimizer_step_pre_hook(note)]
 

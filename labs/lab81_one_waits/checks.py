@@ -22,10 +22,10 @@ from labs.invariants import (
     random_padding,
 )
 from labs.policy_comparison import with_louder_head
+from labs.process_endings import BOTH_FINISHED, endings
 from labs.vla.policy import Policy
 
 Batch = dict[str, Tensor]
-FINISHED = "process 0 finished, process 1 finished"
 STEPS = 24
 LOSS_BAR = 0.72
 RATE, EPSILON = 1e-3, 1e-2
@@ -47,7 +47,7 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
     streams = [[frames(rng, size, seeing=bool(seen[rank])) for seen in SIGHT] for rank in (0, 1)]
     ranks = submission.observe("trained_together", streams=streams, seed=seed, rate=RATE, normalized=True)
     expect([rank["counts"] for rank in ranks], "the counts of each process")
-    expect(endings(ranks), "how the two processes ended").equals(FINISHED)
+    expect(endings(ranks), "how the two processes ended").equals(BOTH_FINISHED)
     declared = submission.observe("declared_timeout")
     for rank, result in enumerate(ranks):
         expect(result["counts"]["timeout_s"], f"the time-out of process {rank}, in seconds,").above(0)
@@ -82,7 +82,7 @@ def test_gradient_is_that_of_one_process(submission: Submission, rng: Rng) -> No
         size, seed = rng.integer(3, 6), rng.seed()
         batches = [frames(rng, size, seeing=bool(seen)) for seen in sight]
         ranks = submission.observe("trained_together", streams=[[batch] for batch in batches], seed=seed)
-        expect(endings(ranks), f"how the two processes ended {which}").equals(FINISHED)
+        expect(endings(ranks), f"how the two processes ended {which}").equals(BOTH_FINISHED)
         wanted = reference_gradients(batches, seed)
         scale = max(float(gradient.abs().max()) for gradient in wanted.values())
         given = {name: ranks[0]["before"][name] - value for name, value in ranks[0]["parameters"].items()}
@@ -162,7 +162,7 @@ def test_trainable_parameters_are_the_same(submission: Submission) -> None:
 )
 def test_training_gets_through(submission: Submission, seed: int) -> None:
     ranks = submission.observe("trained_on_demonstrations", seed=seed, steps=STEPS)
-    expect(endings(ranks), "how the two processes ended").equals(FINISHED)
+    expect(endings(ranks), "how the two processes ended").equals(BOTH_FINISHED)
     last = [loss for rank in ranks for loss in rank["losses"][-8:]]
     expect(sum(last) / max(len(last), 1), "the mean of the last losses").below(LOSS_BAR)
 
@@ -203,7 +203,7 @@ def recognise_empty_batch(evidence: Mapping[str, Any]) -> bool:
     says="Under no_sync, one process keeps its gradients for itself, while the other waits in its backward pass to average. It averages with the next step of the first process: from there on the two are one step apart.",
 )
 def recognise_no_sync(evidence: Mapping[str, Any]) -> bool:
-    return evidence[ENDED] != FINISHED and any(made["unsynchronized"] for made in evidence[COUNTS])
+    return evidence[ENDED] != BOTH_FINISHED and any(made["unsynchronized"] for made in evidence[COUNTS])
 
 
 @wrong_fix(
@@ -231,7 +231,7 @@ def recognise_skipped_step(evidence: Mapping[str, Any]) -> bool:
 def recognise_left_out_together(evidence: Mapping[str, Any]) -> bool:
     whose = evidence[WHOSE]
     return (
-        evidence[ENDED] == FINISHED
+        evidence[ENDED] == BOTH_FINISHED
         and whose[ONE_BLIND] == "none: no weight changed"
         and whose[NONE_BLIND] == "that of all frames"
     )
@@ -264,11 +264,6 @@ def _all_forwards(evidence: Mapping[str, Any]) -> bool:
 def _only_waits(evidence: Mapping[str, Any]) -> bool:
     """Whether a process waits at the end although none has raised."""
     return "waiting" in evidence[ENDED] and "raised" not in evidence[ENDED]
-
-
-def endings(ranks: Sequence[Mapping[str, Any]]) -> str:
-    """How each process ended, in words."""
-    return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
 
 
 def frames(rng: Rng, size: int, *, seeing: bool) -> Batch:

@@ -16,13 +16,13 @@ from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import WORDS, expect_frames_to_be_independent, listed, padded_batch
 from labs.joint_training import Exchange, first, mean, of_part, own, sgd, total, trained_replicas
 from labs.policy_comparison import with_louder_head
+from labs.process_endings import BOTH_FINISHED, endings
 from labs.stock_policy import expect_stock_prediction
 from labs.vla.dataset import Batch
 from labs.vla.policy import Policy
 
 Result = Mapping[str, Any]
 Training = dict[str, Any]
-BOTH = "process 0 finished, process 1 finished"
 THREE = "process 0 finished, process 1 finished, process 2 finished"
 STEPS = 4
 RATE = 2e-3
@@ -92,7 +92,9 @@ def test_a_process_validates_alone(submission: Submission, rng: Rng) -> None:
     for alone, size in enumerate((rng.integer(1, 3), rng.integer(3, 7))):
         batch, seed = batch_of(rng, size, far=alone == 1), rng.seed()
         ranks = submission.observe("validated_alone", batch=batch, seed=seed, alone=alone)
-        expect(endings(ranks), f"how the processes ended when process {alone} validated {size} frames").equals(BOTH)
+        expect(endings(ranks), f"how the processes ended when process {alone} validated {size} frames").equals(
+            BOTH_FINISHED
+        )
         seen = ranks[alone]["returned"]
         with torch.no_grad():
             wanted = Policy.from_base(seed=seed).eval()(**batch).loss
@@ -150,7 +152,7 @@ def test_policy_is_the_pretrained_base(submission: Submission, rng: Rng) -> None
 )
 def test_each_process_learns_from_both(submission: Submission, seed: int) -> None:
     ranks = submission.observe("fine_tuned", seed=seed, steps=TRAINING_STEPS)
-    expect(endings(ranks), "how the two processes ended").equals(BOTH)
+    expect(endings(ranks), "how the two processes ended").equals(BOTH_FINISHED)
     for rank, (own_side, other) in enumerate((("left", "right"), ("right", "left"))):
         for side in (other, own_side):
             what = f"the validation loss on the {side} half in process {rank}, which reads the {own_side} half,"
@@ -180,15 +182,10 @@ def batch_of(rng: Rng, size: int, *, far: bool) -> Batch:
 def trained(submission: Submission, given: Training, seed: int) -> list[dict[str, Any]]:
     """What each process returned. All must have finished."""
     ranks = submission.observe("trained_together", **given, seed=seed)
-    expect(endings(ranks), f"how {len(ranks)} processes ended").equals(BOTH if len(ranks) == 2 else THREE)
+    expect(endings(ranks), f"how {len(ranks)} processes ended").equals(BOTH_FINISHED if len(ranks) == 2 else THREE)
     results = [rank["returned"] for rank in ranks]
     expect(listed(parameter_names() - results[0]["before"].keys()), "what a trained policy lacks").equals("nothing")
     return results
-
-
-def endings(ranks: Sequence[Result]) -> str:
-    """How each process ended, in words."""
-    return ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
 
 
 def as_split(values: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,7 +13,9 @@ import torch
 
 from labs.epoch_orders import Batches, begins, by_epoch, different, kept, used_twice
 from labs.grading import Rng, Submission, check, expect, wrong_fix
-from labs.invariants import TOLERANCE, expect_equal, relative_error
+from labs.invariants import TOLERANCE, expect_equal, listed, relative_error
+from labs.policy_comparison import with_louder_head
+from labs.process_endings import BOTH_FINISHED
 from labs.reference_training import train_step
 from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
 from labs.vla.dataset import collate, demonstrations
@@ -35,7 +37,9 @@ DIVIDED = "test_processes_divide_the_frames"
 CONTINUED = "test_continued_run_gets_the_same_batches/where continued runs begin"
 UNEVEN = "test_no_process_waits_for_another"
 UNEVEN_EPOCHS = 2
-FINISHED = "process 0 finished, process 1 finished"
+ADDRESS = "tcp://127.0.0.1:29500"
+LOUDER = 30.0
+"""Makes the gradients longer than the norm to which they are clipped."""
 
 
 @check(
@@ -112,6 +116,13 @@ def test_no_process_waits_for_another(submission: Submission, rng: Rng) -> None:
         expect(
             ending(rank), f"what process {number} did in {UNEVEN_EPOCHS} epochs, {where} and the other {other},"
         ).equals(f"finished its {UNEVEN_EPOCHS * whole} batches")
+        for name, wanted in (("rank", number), ("world_size", 2), ("init_method", ADDRESS)):
+            expect(rank["joined"].get(name), f"the `{name}` with which process {number} joins the others").equals(
+                wanted
+            )
+    for epoch, batches in enumerate(by_epoch([rank["batches"] for rank in ranks], UNEVEN_EPOCHS)):
+        who = "two real processes"
+        expect(used_twice(batches), f"the number of frames used twice in epoch {epoch} by {who}").equals(0)
 
 
 @check(
@@ -161,9 +172,9 @@ def test_each_batch_is_one_step(submission: Submission, rng: Rng) -> None:
     for start, run in zip((0, 3), recorded, strict=True):
         expect(run["losses"], f"the number of losses of a run from step {start} on").equals(6 - start)
         expect(all(run["training"]), f"whether the model is in training mode from step {start} on").is_true()
-    for start in (0, 3):
-        found = submission.observe("trained", epochs=3, start=start, **asked)
-        expect_reference(found, recorded[0]["batches"], asked, start, f"training from step {start} on")
+    for start, louder in ((0, 1.0), (3, LOUDER)):
+        found = submission.observe("trained", epochs=3, start=start, louder=louder, **asked)
+        expect_reference(found, recorded[0]["batches"], asked, start, f"training from step {start} on", louder)
     found = submission.observe("fine_tuned", epochs=3, **asked)
     expect(found["ended"], "how `fine_tune` ended as the only process").equals("finished")
     expect_reference(found, recorded[0]["batches"], asked, 0, "`fine_tune`")
@@ -186,9 +197,13 @@ def test_all_frames_are_examined(submission: Submission, rng: Rng) -> None:
         expect(found["graph"], "the losses require a gradient,").is_false()
         expect(any(found["training"]), "the policy is in training mode, during the examination or after it,").is_false()
     for frames, size, epoch, done in ((7, 3, 0, 0), (rng.integer(8, 12), 4, rng.integer(1, 9), 1), (2, 5, 2, 0)):
-        found = submission.observe("recorded_order", frames=frames, batch_size=size, epoch=epoch, done=done)
+        seen = submission.observe("recorded_order", frames=frames, batch_size=size, epoch=epoch, done=done)
+        found = seen["batches"]
         wanted = [list(range(first, min(first + size, frames))) for first in range(done * size, frames, size)]
         expect(found, f"the batches of {frames} frames in recorded order, in epoch {epoch}").equals(wanted)
+        expect(seen["number"], f"how many batches are left of {frames} frames, as the loader tells it,").equals(
+            len(wanted)
+        )
 
 
 @check(
@@ -211,7 +226,7 @@ def test_policy_is_the_same(submission: Submission, rng: Rng) -> None:
 def test_two_processes_learn_all_frames(submission: Submission, seed: int) -> None:
     ranks = submission.observe("two_processes", seed=seed)
     ended = ", ".join(f"process {rank} {result['ended']}" for rank, result in enumerate(ranks))
-    expect(ended, "how the two processes ended").equals(FINISHED)
+    expect(ended, "how the two processes ended").equals(BOTH_FINISHED)
     first, second = (rank["weights"] for rank in ranks)
     apart = sum(not torch.equal(first[name], second[name]) for name in first)
     expect(apart, "the number of parameters that differ between the two processes").equals(0)
@@ -253,19 +268,33 @@ def orders(submission: Submission, rng: Rng, asked: Mapping[str, int], *, epochs
 
 
 def expect_reference(
-    found: Mapping[str, Any], batches: Batches, asked: Mapping[str, int], start: int, what: str
+    found: Mapping[str, Any],
+    batches: Batches,
+    asked: Mapping[str, int],
+    start: int,
+    what: str,
+    louder: float = 1.0,
 ) -> None:
-    """Losses and weights must be those of a healthy loop over the same batches."""
-    policy, frames = Policy.from_base(seed=asked["seed"]), demonstrations(asked["frames"], asked["seed"])
+    """Losses, gradients and weights must be those of a healthy loop over the same batches."""
+    frames = demonstrations(asked["frames"], asked["seed"])
+    policy = with_louder_head(Policy.from_base(seed=asked["seed"]), louder)
     before = {name: value.detach().clone() for name, value in policy.named_parameters()}
     optimizer = torch.optim.AdamW(policy.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
-    losses = []
+    losses, norms = [], []
+
+    def note(*_: Any) -> None:
+        norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None})
+
+    optimizer.register_step_pre_hook(note)
     for step in range(start, len(batches)):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(step, len(batches), 1e-3)
         losses.append(train_step(policy, optimizer, collate(frames, batches[step])))
     expect(len(found["losses"]), f"the number of losses of {what}").equals(len(losses))
     expect_equal(torch.tensor(found["losses"]), torch.tensor(losses), f"the losses of {what}")
+    for step, (mine, wanted) in enumerate(zip(found.get("norms", ()), norms, strict=False), start=start):
+        other = {name for name in wanted if not abs(mine.get(name, 0.0) - wanted[name]) <= 0.02 * wanted[name] + 1e-4}
+        expect(listed(other), f"which gradients are clipped otherwise in step {step} of {what}").equals("nothing")
     moved = [found["weights"][name] - value for name, value in before.items()]
     wanted = [value.detach() - before[name] for name, value in policy.named_parameters()]
     off = relative_error(*(torch.cat([value.flatten() for value in values]) for values in (moved, wanted)))

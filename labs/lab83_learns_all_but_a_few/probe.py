@@ -7,6 +7,7 @@ real ones, which are ended as soon as all of them wait (`labs.processes`).
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import mmap
 import random
@@ -22,12 +23,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from labs.policy_comparison import with_louder_head
 from labs.processes import Line, Report, in_processes
 from labs.vla.dataset import Batch, Frames, collate, demonstrations
-from labs.vla.policy import PolicyOutput
+from labs.vla.policy import Policy, PolicyOutput
 
 FRAMES, BATCH_SIZE, EPOCHS = 30, 4, 60
 SHOWN, LEFT_OUT = 20, 6
+ADDRESS = "tcp://127.0.0.1:29500"
+"""What `fine_tune` gets as the address; nothing listens there."""
 
 
 def trained_on(
@@ -58,7 +62,7 @@ def trained_on(
                 if loader is None or not one_loader:
                     shares = {"rank": rank, "world_size": world_size, "seed": seed}
                     loader = learner.policy.build_loader(recorded, batch_size, **shares)
-                model = Recorder()
+                model = Recorder().eval()
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                 losses = learner.policy.train(model, optimizer, loader, epochs=epochs, start=start)
             runs.append({"batches": model.batches, "losses": len(losses), "training": model.modes})
@@ -93,19 +97,31 @@ def numbered_frames(count: int) -> Frames:
     )
 
 
-def recorded_order(learner: Any, *, frames: int, batch_size: int, epoch: int, done: int) -> list[list[int]]:
-    """The batches of a loader without a seed."""
+def recorded_order(learner: Any, *, frames: int, batch_size: int, epoch: int, done: int) -> dict[str, Any]:
+    """The `batches` of a loader without a seed, and their number as the loader tells it."""
     loader = learner.policy.build_loader(numbered_frames(frames), batch_size)
-    return [batch["state"][:, 0].long().tolist() for batch in learner.policy.epoch_of(loader, epoch, done)]
+    rest = learner.policy.epoch_of(loader, epoch, done)
+    return {"number": len(rest), "batches": [batch["state"][:, 0].long().tolist() for batch in rest]}
 
 
-def trained(learner: Any, *, frames: int, batch_size: int, epochs: int, seed: int, start: int) -> dict[str, Any]:
-    """The losses of one process that trains on demonstrations from step `start` on, and the weights at the end."""
-    policy = learner.policy.build_policy(seed)
+def trained(
+    learner: Any, *, frames: int, batch_size: int, epochs: int, seed: int, start: int, louder: float
+) -> dict[str, Any]:
+    """The losses of one process that trains on demonstrations from step `start` on, and the weights at the end.
+
+    `norms` are those of each parameter's gradient before each step. `louder` multiplies the head's weights before.
+    """
+    policy = with_louder_head(learner.policy.build_policy(seed), louder)
     optimizer = torch.optim.AdamW(policy.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
+    norms: list[dict[str, float]] = []
+
+    def note(*_: Any) -> None:
+        norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None})
+
+    optimizer.register_step_pre_hook(note)
     loader = learner.policy.build_loader(demonstrations(frames, seed), batch_size, seed=seed)
     losses = learner.policy.train(policy, optimizer, loader, epochs=epochs, start=start)
-    return {"losses": losses, "weights": _copy(policy)}
+    return {"losses": losses, "weights": _copy(policy), "norms": norms}
 
 
 def fine_tuned(learner: Any, *, frames: int, batch_size: int, epochs: int, seed: int) -> dict[str, Any]:
@@ -136,11 +152,14 @@ def parameters(learner: Any) -> dict[str, list[int]]:
 def uneven_rounds(
     learner: Any, *, frames: int, batch_size: int, world_size: int, epochs: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Fine-tune in real processes; for each, how it `ended`, the `steps` it took, and where it `waits`."""
+    """Fine-tune in real processes; for each, how it `ended`, the `steps` it took, and where it `waits`.
+
+    Of one that finished also the frames in each batch of its policy, `batches`, and how it `joined` the others.
+    """
     ranks = _processes(
         learner, world_size, demonstrations(frames, seed), epochs=epochs, batch_size=batch_size, seed=seed
     )
-    return [{name: rank[name] for name in ("ended", "steps", "waits")} for rank in ranks]
+    return [{name: rank[name] for name in ("ended", "steps", "waits", "batches", "joined")} for rank in ranks]
 
 
 def two_processes(learner: Any, *, seed: int) -> list[dict[str, Any]]:
@@ -194,34 +213,60 @@ def _copy(policy: nn.Module) -> dict[str, Tensor]:
 def _processes(learner: Any, world_size: int, frames: Frames, **asked: int) -> list[dict[str, Any]]:
     """Fine-tune in `world_size` real processes. For each, how it `ended`, the `steps` it took, and where it `waits`.
 
-    They are processes of one group when the learner's code begins, so what it calls to join is without an effect.
+    They are processes of one group when the learner's code begins, so what it calls to join is without an effect, and
+    only noted: the arguments are `joined`.
     """
     steps = memoryview(mmap.mmap(-1, 8 * world_size)).cast("q")
+    everything = collate(frames, range(len(frames)))
 
     def work(rank: int, report: Report) -> None:
         _draw_other_numbers(rank)
         group = dist.group.WORLD  # kept: to destroy it can wait forever for the threads of gloo
-        for place in (vars(dist), vars(learner.policy)):
-            if "init_process_group" in place:
-                place["init_process_group"] = lambda *_, **__: group
+        told: dict[str, Any] = {"joined": {}, "batches": []}
+        takes, forward = inspect.signature(dist.init_process_group), Policy.forward
+
+        def join(*args: Any, **kwargs: Any) -> Any:
+            given = takes.bind(*args, **kwargs).arguments
+            told["joined"] = {name: given.get(name) for name in ("init_method", "rank", "world_size")}
+            return group
+
+        def noted(self: Policy, *args: Any, **batch: Any) -> Any:
+            told["batches"].append(_which(batch, everything))
+            return forward(self, *args, **batch)
 
         def count(*_: Any) -> None:
             steps[rank] += 1
 
+        for place in (vars(dist), vars(learner.policy)):
+            if "init_process_group" in place:
+                place["init_process_group"] = join
         register_optimizer_step_post_hook(count)
-        policy, losses = learner.policy.fine_tune(frames, rank, world_size, "", **asked)
-        told = {"losses": losses, "weights": _copy(policy)}
+        with patch.object(Policy, "forward", noted):
+            policy, losses = learner.policy.fine_tune(frames, rank, world_size, ADDRESS, **asked)
+        told |= {"losses": losses, "weights": _copy(policy)}
         report({**told, "frame_losses": learner.policy.frame_losses(policy, frames)})
 
     with warnings.catch_warnings():
         # From Python 3.12 on, of a fork beside threads: torch's have nothing to do.
         warnings.simplefilter("ignore", DeprecationWarning)
         ranks = in_processes(work, world_size)
-    nothing: dict[str, Any] = {"losses": [], "weights": {}, "frame_losses": torch.zeros(0)}
+    nothing: dict[str, Any] = {
+        "losses": [],
+        "weights": {},
+        "frame_losses": torch.zeros(0),
+        "batches": [],
+        "joined": {},
+    }
     return [
         {"ended": one.how, "steps": steps[rank], "waits": _own_line(one.stack), **(one.results or [nothing])[0]}
         for rank, one in enumerate(ranks)
     ]
+
+
+def _which(batch: Batch, everything: Batch) -> list[int]:
+    """The numbers of a batch's frames, found by their states and actions."""
+    rows, mine = (torch.cat([one["state"], one["action"].flatten(1)], dim=1) for one in (everything, batch))
+    return (mine[:, None] - rows[None]).abs().amax(dim=-1).argmin(dim=1).tolist()
 
 
 def _own_line(stack: list[Line]) -> str:

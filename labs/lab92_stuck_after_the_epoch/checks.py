@@ -14,6 +14,7 @@ import torch
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_frames_to_be_independent, listed, padded_batch
 from labs.policy_comparison import with_louder_head
+from labs.process_endings import BOTH_FINISHED, endings
 from labs.stock_policy import expect_stock_parameters, expect_stock_prediction
 from labs.validation_means import (
     ABSENT,
@@ -35,7 +36,6 @@ from labs.validation_means import (
     by_name,
     described,
     drawn,
-    endings,
     expect_mean,
     in_order,
     mean_of_all,
@@ -45,7 +45,6 @@ from labs.validation_means import (
 from labs.vla.policy import Policy
 from labs.vla.training import learning_rate_at
 
-FINISHED = "process 0 finished, process 1 finished"
 EPOCHS = 2
 OPTIMIZER = {"type": "AdamW", "initial_lr": LEARNING_RATE, "betas": (0.9, 0.95), "weight_decay": 0.01}
 LOSS_BAR = 1.0
@@ -67,7 +66,7 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("fitted", runs=asked, seed=seed)
     for case, ranks in zip(shares, seen, strict=True):
         said = case.format(robot="one robot")
-        expect(endings(ranks), f"how two processes ended that train and validate, where {said},").equals(FINISHED)
+        expect(endings(ranks), f"how two processes ended that train and validate, where {said},").equals(BOTH_FINISHED)
         for rank, result in enumerate(ranks):
             expect(len(result["values"]), f"the number of validations of process {rank}, where {said},").equals(EPOCHS)
     for case, ranks in zip(shares, seen, strict=True):
@@ -101,7 +100,7 @@ def test_logs_the_mean_of_all_frames(submission: Submission, rng: Rng) -> None:
         robot = NAMES[1 + int(order[2])].partition("/")[2]
         losses = [[by_name(policy, batch) for batch in share] for share in shares[case]]
         said = case.format(robot=f"`{robot}`")
-        expect(endings(ranks), f"how two processes ended that validate, where {said},").equals(FINISHED)
+        expect(endings(ranks), f"how two processes ended that validate, where {said},").equals(BOTH_FINISHED)
         for name, words in told[case].items():
             for rank, word in enumerate(words):
                 expect_mean(word, ranks[rank]["values"][0].get(name), mean_of_all(losses, name), name, rank, said)
@@ -149,7 +148,7 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     training = [[with_robots(rng, [0] * rng.integer(2, 5)) for _ in range(steps)] for _ in (0, 1)]
     run = {"training": training, "validation": drawn(rng, SHARES[EVERY], rng.permutation(3)), "epochs": 1}
     ranks = submission.observe("fitted", runs=[run], seed=seed)[0]
-    expect(endings(ranks), "how two processes ended that both have frames of every robot").equals(FINISHED)
+    expect(endings(ranks), "how two processes ended that both have frames of every robot").equals(BOTH_FINISHED)
     start = dict(Policy.from_base(seed=seed).named_parameters())
     policy, losses = reference_training(training, seed)
     for rank, result in enumerate(ranks):
@@ -204,7 +203,7 @@ def test_policy_is_the_base(submission: Submission, rng: Rng) -> None:
 )
 def test_training_gets_through(submission: Submission, seed: int) -> None:
     ranks = submission.observe("trained", seed=seed)
-    expect(endings(ranks), "how the two processes ended").equals(FINISHED)
+    expect(endings(ranks), "how the two processes ended").equals(BOTH_FINISHED)
     last = ranks[1]["values"][-1]
     expect(max(last.get(name, torch.inf) for name in NAMES), "the largest validation loss").below(LOSS_BAR)
 
@@ -292,5 +291,5 @@ def of_robots(evidence: Mapping[str, Any], case: str) -> list[str]:
 def finished(evidence: Mapping[str, Any]) -> bool:
     """Whether both processes finished every validation."""
     return all(
-        evidence[f"test_logs_the_mean_of_all_frames/how they ended, where {case}"] == FINISHED for case in SHARES
+        evidence[f"test_logs_the_mean_of_all_frames/how they ended, where {case}"] == BOTH_FINISHED for case in SHARES
     )

@@ -6,13 +6,14 @@ The reference is the order of precedence, restated as four dicts merged one over
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.project_runs import flat, nested, numbers
 from labs.vla.dataset import demonstrations
 from labs.vla.policy import Policy, PolicyConfig
 from labs.vla.training import fit
@@ -270,13 +271,13 @@ def expect_run(run: Mapping[str, Any], wanted: Mapping[str, Any], batch: dict[st
     )
     expect(torch.tensor(run["losses"]), f"the losses {words}").close_to(torch.tensor(losses), rtol=1e-5, atol=1e-6)
     expect(run["action"], f"the trained policy's chunk {words}").close_to(policy.predict(batch), rtol=1e-3, atol=1e-4)
-    numbers = [float(one) for one in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", (run["printed"] or [""])[0])]
-    expect(numbers, f"the numbers in the first line printed {words}").equals(
+    head = [float(one) for one in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", (run["printed"] or [""])[0])]
+    expect(head, f"the numbers in the first line printed {words}").equals(
         [float(wanted[f"train.{name}"]) for name in ("steps", "batch_size", "learning_rate")]
     )
     every = wanted["train.log_every"]
     shown = [step for step in range(steps) if step % every == 0 or step == steps - 1]
-    expect(logged(run["printed"][1:]), f"the steps and losses printed {words}").close_to(
+    expect(numbers(run["printed"][1:]), f"the steps and losses printed {words}").close_to(
         [[step, round(losses[step], 3)] for step in shown], atol=2e-3
     )
     expect(run["report"], f"the report {words}").close_to(
@@ -290,32 +291,9 @@ def expect_run(run: Mapping[str, Any], wanted: Mapping[str, Any], batch: dict[st
     )
 
 
-def logged(lines: Sequence[str]) -> list[list[float]]:
-    """The numbers of each printed line: the step and its loss."""
-    return [[float(one) for one in re.findall(r"\d+(?:\.\d+)?", line)] for line in lines]
-
-
 def merged(*authors: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of several sources; later ones override earlier ones."""
     return {name: value for author in authors for name, value in author.items()}
-
-
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted name, as a config has them."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        group, _, own = name.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[own] = value
-    return found
-
-
-def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's settings, by dotted name."""
-    found: dict[str, Any] = {}
-    for group, values in config.items():
-        own = values if isinstance(values, Mapping) else {"": values}
-        found |= {f"{group}.{name}".rstrip("."): value for name, value in own.items()}
-    return found
 
 
 def yaml_of(settings: Mapping[str, Any], indent: str = "") -> str:

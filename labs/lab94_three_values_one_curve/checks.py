@@ -6,14 +6,14 @@ The reference is the healthy policy's own flow-matching loss, trained with the s
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_image_and_instruction_to_matter, random_batch
+from labs.project_runs import flat, nested, numbers
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import Policy, PolicyConfig
 from labs.vla.randomness import private_randomness
@@ -274,26 +274,3 @@ def expect_run(run: Mapping[str, Any], wanted: Mapping[str, Any], batch: dict[st
     shown = [[step, losses[step]] for step in range(steps) if step % every == 0 or step == steps - 1]
     expect(numbers(run["printed"][:-1]), f"the steps and losses printed {words}").close_to(shown, atol=2e-3)
     expect(numbers(run["printed"][-1:]), f"the held-out loss printed {words}").close_to([[held_out(policy)]], atol=2e-3)
-
-
-def numbers(lines: Sequence[str]) -> list[list[float]]:
-    """The numbers of each printed line."""
-    return [[float(one) for one in re.findall(r"\d+(?:\.\d+)?", line)] for line in lines]
-
-
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted name, as a config has them."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        group, _, own = name.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[own] = value
-    return found
-
-
-def flat(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A config's settings, by dotted name."""
-    found: dict[str, Any] = {}
-    for group, values in (config or {}).items():
-        own = values if isinstance(values, Mapping) else {"": values}
-        found |= {f"{group}.{name}".rstrip("."): value for name, value in own.items()}
-    return found

@@ -61,6 +61,7 @@ PLACED = (
     "red and blue exchanged, upside down",
     "red and blue exchanged, mirrored",
     "red and blue exchanged, with the moments in reverse",
+    *("red", "green", "blue", "yellow"),
 )
 """What a lab's check puts into a sentence or measures, word by word."""
 

@@ -44,6 +44,7 @@ SHARED = (
     "invariants",
     "patch_orders",
     "policy_comparison",
+    "process_endings",
     "project_settings",
     "reference_training",
     "stock_policy",

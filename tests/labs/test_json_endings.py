@@ -149,7 +149,7 @@ def test_a_bug_of_the_lab_is_a_document_even_if_its_traceback_cannot_be_saved(
     if disk == "is full":
         monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
     document = one_document(lab_command("grade", "03", "--json"), 3)
-    assert "this is a bug in lab, not in your code (ZeroDivisionError: a bug)" in document["error"]
+    assert "this is a bug in lab and not in your code (ZeroDivisionError: a bug)" in document["error"]
     assert ("No space left on device" in document["error"]) == (disk == "is full")
 
 

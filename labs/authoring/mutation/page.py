@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from labs.authoring.chance import read_seeds, seeds_of
 from labs.authoring.mutation.catalogue import all_operators
 from labs.authoring.mutation.hunks import OPERATOR, SENTENCE
 from labs.authoring.mutation.record import Record, read_record, why_not_current
@@ -33,6 +34,7 @@ def mutation_page(labs: Iterable[Lab]) -> str:
         "train it. Where outcome checks did not run, the column says so, and mutants that only training would refuse",
         "count as holes.",
         "",
+        *_seeds(records),
         "## What is changed",
         "",
         "| Operator | Change |",
@@ -44,6 +46,28 @@ def mutation_page(labs: Iterable[Lab]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _seeds(labs: Iterable[Lab]) -> list[str]:
+    """On how many seeds the structural checks passed every correct fix."""
+    rows = {lab: record for lab in labs if (record := read_seeds(lab)) is not None}
+    if not rows:
+        return []
+    return [
+        "## Correct fixes on many seeds",
+        "",
+        "A check draws its inputs from a seed. So the structural checks of the solution and of every alternative run",
+        "on many seeds, and none may be refused by chance. `lab dev verify NN --seeds 200` runs those not yet run.",
+        "",
+        "| Lab | Correct fixes | Seeds | Refused | Date |",
+        "|---|---:|---:|---:|---|",
+        *(
+            f"| {lab.id} {lab.title} | {record.correct} | {record.seeds} | 0 "
+            f"| {record.date}{'' if seeds_of(lab) else ', changed since'} |"
+            for lab, record in rows.items()
+        ),
+        "",
+    ]
 
 
 def _row(lab: Lab, record: Record) -> str:
