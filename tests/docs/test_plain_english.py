@@ -73,7 +73,10 @@ def tracked() -> tuple[Path, ...]:
     return tuple(
         path
         for path in paths
-        if path.suffix in SUFFIXES and path.is_file() and path != Path(__file__) and not {*skipped} & {*path.parts}
+        if path.suffix in SUFFIXES
+        and path.is_file()
+        and path != Path(__file__)
+        and not {*skipped} & {*path.relative_to(ROOT).parts}
     )
 
 

@@ -116,8 +116,9 @@ def test_every_page_has_a_title_and_a_description_of_its_own(site: Path, pages: 
         found = dict(re.findall(r'<meta (?:name|property)="(description|og:\w+)" content="([^"]*)"', head))
         [title] = re.findall(r"<title>(.*?)</title>", head)
         home = name in ("index.html", "ko/index.html")
-        assert title in (found["og:title"], f"{found['og:title']} - VLA Debugging Lab"), name
-        assert home or title.endswith(" - VLA Debugging Lab"), name
+        whole = "VLA 디버깅 랩" if name.startswith("ko/") else "VLA Debugging Lab"
+        assert title in (found["og:title"], f"{found['og:title']} - {whole}"), name
+        assert home or title.endswith(f" - {whole}"), name
         assert (found["og:type"] == "website") is home, name
         assert found["og:description"] == found["description"], name
         assert found["og:url"].startswith("https://"), name

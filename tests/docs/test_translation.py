@@ -10,6 +10,7 @@ import polib
 import pytest
 
 from docs_modules import DOCS, KOREAN, load
+from labs.capstones.capstone import all_capstones
 from labs.grading.catalog import all_labs
 
 TRANSLATION, BLOCKS, LANGUAGE, TABLES = load("_translation"), load("_page_blocks"), load("_language"), load("_tables")
@@ -41,7 +42,11 @@ INSTEAD = {
     "(?<!가상 )머신": "컴퓨터",
     "십시오": "세요",
     "형상": "형태",
+    r"형태\(shape\)": "형태",
     "사전학습": "사전 학습",
+    "(?<![A-Za-z0-9])[0-9]+ 스텝": "N스텝",
+    r"[0-9] %(?=[가-힣])": "N%",
+    "면 끝입니다": "완료입니다",
 }
 """Words that the Korean texts do not use, and the term of the glossary or of the other pages."""
 LESSON_LINK = re.compile(r"\[(?:Lab |랩 )?(\d\d) ([^\]]+)\]\([^)]*?\d\d_\w+\.md\)")
@@ -111,6 +116,12 @@ def test_the_command_line_names_a_lesson_as_its_page_does() -> None:
         titles = {lab.title: LANGUAGE.title_of(lab.lesson, lab.title) for lab in all_labs()}
     different = {title: (page, said[title]) for title, page in titles.items() if said.get(title, page) != page}
     assert not different, f"English, the page's, the command line's: {different}"
+
+
+def test_a_korean_title_is_a_name_and_no_sentence() -> None:
+    said = {entry.msgid: entry.msgstr for entry in polib.pofile(str(LANGUAGE.LABS_CATALOGUE))}
+    titles = [said[one.title] for one in (*all_labs(), *all_capstones())]
+    assert not [title for title in titles if title.endswith(("다", "요", "니까"))]
 
 
 def test_the_sites_texts_are_translated_and_no_other_text_is_in_the_catalogue() -> None:

@@ -50,6 +50,19 @@ def commands() -> Iterator[list[str]]:
 
 def test_every_help_is_in_korean() -> None:
     """In one process: what `--help` prints is made of these texts."""
+    for name, text in helps("200").items():
+        assert "사용법:" in text, name
+        assert "이 도움말을 출력하고 끝냅니다." in text, name
+        assert not ENGLISH_WORDS.search(text), (name, ENGLISH_WORDS.search(text))
+
+
+def test_no_line_of_a_help_loses_its_last_letter_in_a_narrow_terminal() -> None:
+    for name, text in helps("80").items():
+        assert " …" not in text, (name, text)
+
+
+def helps(columns: str) -> dict[str, str]:
+    """The Korean help of every command."""
     script = """
 import contextlib, io, json, sys
 from labs.cli.run_command import run_command
@@ -64,15 +77,12 @@ print(json.dumps(shown))
     assert len(every) > 20
     done = subprocess.run(
         [sys.executable, "-c", script, json.dumps(every)],
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": columns},
         capture_output=True,
         text=True,
         check=True,
     )
-    for name, text in json.loads(done.stdout).items():
-        assert "사용법:" in text, name
-        assert "이 도움말을 출력하고 끝냅니다." in text, name
-        assert not ENGLISH_WORDS.search(text), (name, ENGLISH_WORDS.search(text))
+    return json.loads(done.stdout)
 
 
 def test_no_help_is_left_out() -> None:

@@ -126,3 +126,15 @@ def test_a_longer_sentence_may_take_the_of_of_a_phrase_away(catalogue: Path) -> 
 
 def test_a_tuple_is_no_phrase(catalogue: Path) -> None:
     assert translated("(40, 40, 220) is missing", "ko", catalogue) == "(40, 40, 220) is missing"
+
+
+def test_the_colour_of_a_block_in_a_sentence_is_korean() -> None:
+    english = "red, green and blue of a red block that the left camera sees, in what the policy learns from,"
+    assert translated(english, "ko") == "정책이 학습하는 것에서 왼쪽 카메라가 보는 빨간 블록의 빨강, 초록, 파랑 값"
+
+
+def test_a_bug_of_lab_is_said_in_korean() -> None:
+    english = "this is a bug in lab and not in your code (ValueError: x). The traceback is in x.txt; please report it."
+    korean = translated(english, "ko")
+    assert korean.startswith("코드의 문제가 아니라 lab의 버그입니다(ValueError: x). ")
+    assert "x.txt에 있습니다" in korean
