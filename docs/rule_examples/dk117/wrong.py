@@ -5,10 +5,10 @@ from torch.nn import functional as F
 import debugkit
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(6, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU())
-model.append(nn.Linear(32, 7))
+layers = [nn.Linear(6, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32)]
+model = nn.Sequential(*layers, nn.GELU(), nn.Linear(32, 7))
 model.requires_grad_(False)
-model[2].requires_grad_(True)
+model[4].requires_grad_(True)
 batch = (torch.randn(16, 6), torch.randn(16, 7))
 
 
