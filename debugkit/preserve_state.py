@@ -21,6 +21,8 @@ from debugkit.setup import TrainingSetup
 Undo = Callable[[], object]
 _MOST_HELD = 2**16
 """Entries of a list, or elements of a tensor, that are copied if a loss function holds it: a data set is not."""
+_UNCHANGING = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size})
+"""Types of most attributes of modules: their values never change in place."""
 
 
 @contextlib.contextmanager
@@ -129,12 +131,21 @@ def _has_no_storage(tensor: torch.Tensor) -> bool:
 def _module(module: nn.Module) -> Undo:
     """A module's parameters, buffers, submodules, hooks and plain attributes, and its train/eval flag."""
     attributes = dict(module.__dict__)
-    contents = [refill for value in attributes.values() if (refill := _contents(value)) is not None]
+    empty: list[dict[Any, Any]] = []  # most of a module's tables, of hooks for instance
+    contents: list[Undo] = []
+    for value in attributes.values():
+        if isinstance(value, dict) and not value:
+            empty.append(value)
+        elif (refill := _contents(value)) is not None:
+            contents.append(refill)
 
     def undo() -> None:
         for name in [name for name in module.__dict__ if name not in attributes]:
             del module.__dict__[name]
         module.__dict__.update(attributes)
+        for table in empty:
+            if table:
+                table.clear()
         for put_back in contents:
             put_back()
 
@@ -146,6 +157,8 @@ def _contents(value: Any, most: int | None = None) -> Undo | None:
 
     With `most`, the tensors in a list of more entries, and tensors of more elements, are taken not to change in place.
     """
+    if type(value) in _UNCHANGING:
+        return None
     if isinstance(value, dict):
         items = dict(value)
         return lambda: None if _same(value, items) else _refill(value, value.update, items)
