@@ -12,6 +12,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+import extended_record
 from left_behind import Descendants, end
 
 if TYPE_CHECKING:
@@ -121,5 +122,10 @@ class SharedProcesses:
         of_fixtures.pop(fixturedef, None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    extended_record.pytest_addoption(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    extended_record.pytest_configure(config)
     config.pluginmanager.register(SharedProcesses())  # the session's own fixtures ask no conftest.py of a folder

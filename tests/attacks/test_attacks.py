@@ -19,6 +19,15 @@ from child_processes import HANG_S
 from labs.cli.show_grade import show_grade, show_verdict
 from labs.grading import ForkServer, Grade, grade, json_document, junit
 
+EXTENDED_DEPENDS_ON = (
+    "debugkit",
+    "labs/*.py",
+    "labs/cli",
+    "labs/grading",
+    "labs/locale",
+    "tests/attacks",
+    "tests/grading",
+)
 LONGEST_DOCUMENT = 100_000
 GRADE_TYPES = {
     "id": str,

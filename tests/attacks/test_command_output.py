@@ -83,6 +83,16 @@ FORMS = {
 }
 
 pytestmark = pytest.mark.slow
+EXTENDED = pytest.mark.extended  # the other ways in which a text reaches the output
+EXTENDED_DEPENDS_ON = (
+    "labs/*.py",
+    "labs/cli",
+    "labs/grading",
+    "labs/learner",
+    "labs/locale",
+    "debugkit",
+    "tests/labs/collection",
+)
 
 Lab = Callable[..., tuple[int, str]]
 LabProcess = tuple[list[str], dict[str, Any]]
@@ -178,9 +188,10 @@ def unseen_characters(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("lab", "form"),
     [
-        *(("terminal", form) for form in ("one", "several", "jobs", "run", "diagnose", "watch")),
+        ("terminal", "one"),
         ("pipe", "one"),
-        ("pipe", "run"),
+        *(pytest.param("terminal", form, marks=EXTENDED) for form in ("several", "jobs", "run", "diagnose", "watch")),
+        pytest.param("pipe", "run", marks=EXTENDED),
     ],
     indirect=["lab"],
 )
@@ -203,11 +214,11 @@ def test_a_diff_shows_what_is_in_the_file(lab: Lab, submitted: Callable[[str], P
 @pytest.mark.parametrize(
     ("lab", "text", "form"),
     [
-        ("terminal", AT_IMPORT, "jobs"),
-        ("terminal", AT_IMPORT, "run"),
-        ("pipe", AT_IMPORT, "diagnose"),
+        pytest.param("terminal", AT_IMPORT, "jobs", marks=EXTENDED),
+        pytest.param("terminal", AT_IMPORT, "run", marks=EXTENDED),
+        pytest.param("pipe", AT_IMPORT, "diagnose", marks=EXTENDED),
         ("terminal", NOT_PYTHON, "one"),
-        ("pipe", NOT_PYTHON, "diagnose"),
+        pytest.param("pipe", NOT_PYTHON, "diagnose", marks=EXTENDED),
     ],
     ids=["import-jobs", "import-run", "import-diagnose", "syntax-one", "syntax-diagnose"],
     indirect=["lab"],
@@ -236,6 +247,7 @@ def test_a_forged_report_is_shown_harmlessly(lab: Lab, submitted: Callable[[str]
     assert_harmless(printed)
 
 
+@EXTENDED
 @pytest.mark.parametrize("lab", ["pipe"], indirect=True)
 @pytest.mark.parametrize("forgery", NO_REPORT.values(), ids=NO_REPORT)
 def test_what_is_no_report_is_the_submissions_failure(forgery: str, lab: Lab, submitted: Callable[[str], Path]) -> None:
@@ -249,9 +261,9 @@ def test_what_is_no_report_is_the_submissions_failure(forgery: str, lab: Lab, su
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        (IN_A_CALL, ("grade", "03", "04", "--jobs", "2")),
+        pytest.param(IN_A_CALL, ("grade", "03", "04", "--jobs", "2"), marks=EXTENDED),
         (RETURNED, ("grade", "03")),
-        (FORGED_REPORT, ("diagnose", "03")),
+        pytest.param(FORGED_REPORT, ("diagnose", "03"), marks=EXTENDED),
     ],
     ids=["jobs", "returned", "report"],
 )

@@ -17,6 +17,7 @@ import pytest
 from child_processes import run, started
 from labs.grading import protections
 
+EXTENDED_DEPENDS_ON = ("labs/*.py", "labs/grading", "tests/attacks")
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 VICTIM = """

@@ -25,6 +25,7 @@ PROBE: Any = load_module(CAPSTONE.folder / "probe.py")
 PROJECT = ("model", "data", "evaluate", "checkpoint", "train")
 
 
+@pytest.mark.extended
 def test_the_job_as_handed_out_ends_before_its_first_validation_on_every_node(tmp_path: Path) -> None:
     config = _config()
     with _project(CAPSTONE.folder) as train:

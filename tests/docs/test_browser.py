@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.extended]
+EXTENDED_DEPENDS_ON = ("debugkit", "docs", "labs", "solutions", "tests/docs", "mkdocs.yml", "*.md")
 
 SWITCHES = [
     "--no-sandbox",

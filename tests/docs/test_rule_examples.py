@@ -25,6 +25,16 @@ OWN_PROCESSES = ("DK802", "DK804")
 """Examples that start processes of their own, which import the program again: it has to be a program's main file."""
 
 pytestmark = pytest.mark.extended
+EXTENDED_DEPENDS_ON = (
+    "debugkit",
+    "docs/*.py",
+    "docs/_symptoms.toml",
+    "docs/debugkit/rules",
+    "docs/rule_examples",
+    "labs/*/lab.toml",
+    "labs/authoring/printed.py",
+    "tests/docs",
+)
 
 of_each_rule = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from debugkit.rule import find_rule
@@ -9,9 +11,16 @@ from faults.fault import Fault, all_faults, examine
 from healthy.program import all_programs
 
 FAULTS = sorted(all_faults().values(), key=lambda fault: (fault.code, fault.name))
+FIRST_OF_EACH_FAMILY = {fault.code[:3]: fault for fault in reversed(FAULTS)}.values()
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/faults", "tests/healthy")
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.code}-{fault.name}")
+def _parameter(fault: Fault) -> Any:
+    marks = () if fault in FIRST_OF_EACH_FAMILY else pytest.mark.extended
+    return pytest.param(fault, id=f"{fault.code}-{fault.name}", marks=marks)
+
+
+@pytest.mark.parametrize("fault", map(_parameter, FAULTS))
 def test_fault_is_found_with_its_code_at_its_place(fault: Fault) -> None:
     verdict = examine(fault)
     assert verdict.detected, str(verdict)

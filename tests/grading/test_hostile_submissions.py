@@ -9,6 +9,7 @@ import pytest
 from labs.grading import ForkServer, grade, protections
 from labs.grading.catalog import Lab
 
+EXTENDED_DEPENDS_ON = ("labs/*.py", "labs/grading", "tests/grading")
 AT_IMPORT = {
     "os._exit(0)": "import os; os._exit(0)",
     "sys.exit(0)": "import sys; sys.exit(0)",
@@ -123,7 +124,7 @@ def test_nothing_done_at_import_passes(
     _fails_at_import(attack, server, toy_with(timeout_s=2), solution)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("attack", ["os._exit(0)", "hangs", "closes all descriptors", "daemon and exit", "eats memory"])
 def test_nothing_done_at_import_passes_without_namespaces(
     attack: str, fallback_server: ForkServer, toy_with: Callable[..., Lab], solution: dict[str, str]

@@ -46,7 +46,7 @@ def lab_of(pack: Path, at: Path, *arguments: str) -> subprocess.CompletedProcess
     return run(command, cwd=at, env=environment | {"PYTHONPATH": str(pack), "COLUMNS": "100"})
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_course_pack_grades_and_has_no_solution(lab: Lab, tmp_path: Path) -> None:
     pack = tmp_path / "course"
     write_bundle(pack, [lab], pack=COURSE, hints=2)

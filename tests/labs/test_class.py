@@ -305,7 +305,7 @@ def test_what_is_not_a_part_is_a_sentence(text: str) -> None:
         Part.read(text)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_two_machines_grade_a_class_that_one_command_joins(
     export: Path, lab: Lab, lab_command: LabCommand, no_processes: None, tmp_path: Path
 ) -> None:

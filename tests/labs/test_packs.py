@@ -99,6 +99,7 @@ def test_trust_is_explained_once_for_each_pack(lab_at: LabAt, pack: Path) -> Non
     assert "use only packs that you trust" in lab_at("--pack", moved, "list").stderr
 
 
+@pytest.mark.extended
 def test_a_pack_is_verified_by_the_same_requirements(lab_at: LabAt, pack: Path) -> None:
     met = lab_at("--pack", pack, "dev", "verify")
     assert met.returncode == 0, met.stdout

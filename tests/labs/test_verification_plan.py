@@ -144,7 +144,7 @@ def two_labs(collection: Path) -> list[Lab]:
     return list(catalog.all_labs())
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_what_holds_is_listed_and_what_changed_is_verified_with_the_reason(
     two_labs: list[Lab], lab_command: Run
 ) -> None:

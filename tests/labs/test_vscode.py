@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_completed_stops_the_export(
     assert sorted(in_workspace.root.rglob("*")) == before
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_the_tests_explorer_shows_every_check(
     lab_command: LabCommand, attempt: Path, in_workspace: Workspace, lab: Lab, server: SharedServer
 ) -> None:

@@ -16,6 +16,7 @@ from labs.mystery.operators import BY_ID as OPERATOR
 from labs.mystery.operators import OPERATORS
 from labs.mystery.plant import Key, Planted, failing, plant, problems
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs/*.py", "labs/grading", "labs/mystery", "labs/vla", "tests/mystery")
 OTHER_WAYS = {
     "mask": ("(~action_is_pad).float()", "(1 - action_is_pad.float())"),
     "inverse": ("self.train(was_training)", "self.train(mode=bool(was_training))"),

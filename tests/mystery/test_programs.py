@@ -16,6 +16,7 @@ from labs.mystery.names import draw_names
 from labs.mystery.operators import MEASUREMENTS, OPERATORS, PLACES, Operator
 from labs.mystery.plant import Key, Planted, drawn, operators_for
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs/*.py", "labs/grading", "labs/mystery", "labs/vla", "tests/mystery")
 PROGRAMS = [compose(Random(number)) for number in range(60)]
 EACH = pytest.mark.parametrize("operator", OPERATORS, ids=[one.id for one in OPERATORS])
 

@@ -14,6 +14,7 @@ from debugkit.doctor import Health, Line
 from debugkit.doctor.network_test import _free_port, answers_of_all, network, verdict
 from debugkit.doctor.rank_test import RankResult
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit/distributed")
 RANK = [sys.executable, "-m", "debugkit.doctor.rank_test"]
 PRINTS_NOTHING = [sys.executable, "-S", "-c", "import time; time.sleep(3000)"]
 PRINTS_OK = [sys.executable, "-S", "-c", f"print({json.dumps(json.dumps(asdict(RankResult(0, 'a', True, 'OK'))))})"]
@@ -50,6 +51,7 @@ def test_a_rank_without_a_result_is_waited_for_no_longer_than_the_others_need() 
     assert "no result" in second.seen
 
 
+@pytest.mark.extended
 def test_a_rank_that_is_killed_is_named_by_the_barrier_and_by_its_signal() -> None:
     first, second = network(10, command=lambda rank: KILLED if rank == 1 else RANK)
     assert first.health is second.health is Health.BROKEN
@@ -65,6 +67,7 @@ def test_without_rank_0_the_address_is_named() -> None:
     assert "MASTER_ADDR" in own.advice
 
 
+@pytest.mark.extended
 def test_under_torchrun_one_rank_prints_for_all() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "debugkit.cli"]
     done = run(

@@ -23,6 +23,7 @@ import debugkit
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit/typing")
 USER_SCRIPT, WRONG_USES = HERE / "user_script.py", HERE / "wrong_uses.py"
 
 Errors = set[tuple[str, int]]
@@ -58,19 +59,19 @@ def pyright_errors() -> Errors:
     }
 
 
-@pytest.fixture(params=["mypy", pytest.param("pyright", marks=pytest.mark.extended)])
+@pytest.fixture(params=["mypy", "pyright"])
 def errors(request: pytest.FixtureRequest) -> Errors:
     found: Errors = request.getfixturevalue(f"{request.param}_errors")
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_a_users_script_is_accepted_under_strict(errors: Errors) -> None:
     assert [line for name, line in sorted(errors) if name == USER_SCRIPT.name] == []
     assert {name for name, _ in errors} <= {USER_SCRIPT.name, WRONG_USES.name}  # none in debugkit itself
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_each_mistake_is_rejected_and_nothing_else(errors: Errors) -> None:
     marked = [
         number
