@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.text import Text
 
-from labs.cli.console import next_command, notice, out, paragraph, path_markup, print_hanging
+from labs.cli.console import next_command, notice, out, paragraph, path_markup, print_hanging, print_markdown
 from labs.cli.failures import RefusedError
 from labs.cli.options import LabNumber, WorkspaceOption
 from labs.cli.overview_commands import read_progress
@@ -77,9 +77,6 @@ def hint(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Show the next hint: where to look, what to measure, what is wrong."""
-    from rich.markdown import Markdown
-    from rich.padding import Padding
-
     lab, here = which_lab(number, workspace), resolve(workspace)
     here.started_attempt(lab)
     all_hints = hints(lab)
@@ -92,7 +89,7 @@ def hint(
     shown = all_hints[wanted - 1]
     place = message("lab {id} · hint {wanted} of {hints}", id=lab.id, wanted=wanted, hints=HINTS)
     out.print(f"\n  [quiet]{place}[/]  [strong]{escape(translated(shown.title))}[/]\n")
-    out.print(Padding(Markdown(_by_paragraph(shown.text)), (0, 2)))
+    print_markdown(_by_paragraph(shown.text))
     out.print()
     if wanted < HINTS:
         next_command(f"lab hint {lab.id}", "if this is not enough")
@@ -136,9 +133,6 @@ def solution(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Show the solution and why it is correct, after a pass or with --give-up."""
-    from rich.markdown import Markdown
-    from rich.padding import Padding
-
     lab, here = which_lab(number, workspace), resolve(workspace)
     require_solutions("solutions")
     status = read_progress(here).status(lab.id)
@@ -158,7 +152,7 @@ def solution(
     _show_answers(lab)
     if why:
         out.print()
-        out.print(Padding(Markdown(_by_paragraph(why)), (0, 2)))
+        print_markdown(_by_paragraph(why))
     out.print()
 
 

@@ -35,6 +35,7 @@ THEME = Theme(
 WIDEST = 100
 """Columns of running text; longer lines are hard to read."""
 _NARROWEST_TEXT = 16
+_CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 STATUS_MARKS = {"new": ("○", "quiet"), "started": ("◐", "warn"), "passed": ("●", "good"), "given_up": ("◌", "quiet")}
 OUTCOME_MARKS = {"passed": ("✓", "good"), "failed": ("✗", "bad"), "error": ("!", "warn"), "not_run": ("·", "quiet")}
@@ -72,6 +73,16 @@ def print_hanging(prefix: Text | str, body: Text) -> None:
 def paragraph(text: str, style: str = "") -> None:
     """Running text in the current language, indented, wrapped to the terminal."""
     print_hanging("  ", Text(translated(text), style=style))
+
+
+def print_markdown(text: str) -> None:
+    """A text with Markdown, indented. Where code has no colour, it keeps its backticks."""
+    from rich.markdown import Markdown
+    from rich.padding import Padding
+
+    if out.no_color or not out.is_terminal:
+        text = _CODE_SPAN.sub(r"`` `\1` ``", text)
+    out.print(Padding(Markdown(text), (0, 2)))
 
 
 def notice(text: str) -> None:

@@ -28,7 +28,8 @@ def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     lab = which_lab(number, workspace)
     worked = show_symptom(lab, resolve(workspace).started_attempt(lab))
     if lesson_place(lab) is not None:
-        next_command(f"lab open {lab.id}", "read how to measure it")
+        about = "read how to measure it" if lab.lesson.startswith("lessons/") else "read how such a lab works"
+        next_command(f"lab open {lab.id}", about)
     if has_solutions():
         next_command(f"lab diagnose {lab.id}", "have debugkit look, which counts like a hint")
     raise typer.Exit(int(not worked))

@@ -54,12 +54,12 @@ def _show(finding: Mapping[str, Any]) -> None:
     code = (finding["code"], f"bold {style}" if style else "bold")
     severity = (finding["severity"], style)
     print_hanging("  ", Text.assemble(code, "  ", (finding["name"], "strong"), "  ", severity))
-    print_hanging(INDENT, Text(translated(finding["message"])))
+    print_hanging(INDENT, Text(finding["message"]))  # debugkit's sentences are English in every language
     place = _place(finding["location"])
     if place:
         print_hanging(INDENT, Text(place, style="quiet"))
     if finding.get("fix"):
-        print_hanging(Text(f"{INDENT}{translated('fix')}  ", style="quiet"), Text(translated(finding["fix"])))
+        print_hanging(Text(f"{INDENT}{translated('fix')}  ", style="quiet"), Text(finding["fix"]))
     out.print()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +15,11 @@ from labs.learner.status import LearnerStatus, learner_status, xp_for
 from labs.locale import message, translated
 
 BAR_WIDTH = 24
+_TITLE = 1
+"""The column that gives way to the others."""
+_WIDEST_ID = 12
+_ROOM_FOR_ALL = 60
+"""Columns of a terminal on which all numbers fit beside a title."""
 
 
 def show_progress(labs: Sequence[Lab], progress: Progress, mysteries: Sequence[Lab] = ()) -> None:
@@ -29,19 +35,7 @@ def show_progress(labs: Sequence[Lab], progress: Progress, mysteries: Sequence[L
         out.print()
         return
     out.print()
-    table = Table(box=None, padding=(0, 1), header_style="quiet")
-    for heading, justify in (
-        ("", "left"),
-        ("lab", "left"),
-        ("grades", "right"),
-        ("hints", "right"),
-        ("time", "right"),
-        ("XP", "right"),
-    ):
-        table.add_column(translated(heading), justify=justify, no_wrap=heading != "lab")  # type: ignore[arg-type]
-    for lab in touched:
-        table.add_row(*_row(lab, progress.labs[lab.id]))
-    out.print(table)
+    out.print(_table(touched, progress))
     if now.achievements:
         out.print()
         for achievement in now.achievements:
@@ -49,6 +43,27 @@ def show_progress(labs: Sequence[Lab], progress: Progress, mysteries: Sequence[L
                 f"  [warn]◆[/] [strong]{translated(achievement.name)}[/]  [quiet]{translated(achievement.how)}[/]"
             )
     out.print()
+
+
+def _table(touched: Sequence[Lab], progress: Progress) -> Table:
+    """A line for each lab. On a narrow terminal the title is cut, and the numbers that matter least are left out."""
+    headings = [translated(heading) for heading in ("", "lab", "grades", "hints", "time", "XP")]
+    rows = [_row(lab, progress.labs[lab.id]) for lab in touched]
+    kept = [0, 1, 3, 5] if out.width < _ROOM_FOR_ALL else range(len(headings))
+    table = Table(box=None, padding=(0, 1), header_style="quiet")
+    for number in kept:
+        is_title = number == _TITLE
+        widest = max(cell_len(headings[number]), *(row[number].cell_len for row in rows))
+        table.add_column(
+            headings[number],
+            justify="left" if number <= _TITLE else "right",
+            no_wrap=not is_title,  # only such a column is made narrower; its texts are one line themselves
+            overflow="ellipsis",
+            min_width=None if is_title else min(widest, _WIDEST_ID),
+        )
+    for row in rows:
+        table.add_row(*(row[number] for number in kept))
+    return table
 
 
 def duration(seconds: float) -> str:

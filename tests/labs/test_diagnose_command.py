@@ -62,3 +62,18 @@ def test_the_rules_that_were_not_examined_are_counted(
     show_findings(report)
     assert said in capsys.readouterr().out
     assert has_errors(report)
+
+
+def test_a_finding_is_in_english_in_every_language(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A template of the catalogue, such as "{number} of {name}", must not be found inside of debugkit's sentence."""
+    monkeypatch.setattr("labs.locale._current", "ko")
+    sentence = (
+        "The 16 rows of `pixel_values` at `vision.encoder` have the size of patches of 16 × 16 pixels and are none: "
+        "the pixels of one row are on 3 of the 16 squares of that size."
+    )
+    location = {"module": "vision.encoder", "parameter": None, "file": None, "line": None, "step": None}
+    finding = {"code": "DK322", "name": "mixed-patches", "severity": "error", "message": sentence, "fix": sentence}
+    show_findings({"findings": [finding | {"location": location, "caused_by": None}], "not_examined": []})
+    assert " ".join(capsys.readouterr().out.split()).count(sentence) == 2

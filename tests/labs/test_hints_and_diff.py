@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from labs.grading.catalog import Lab
 from labs.learner.diff import changed_lines, diff_from_starter
 from labs.learner.hints import HintsError, hints, parse
+from labs.learner.workspace import Workspace
 
 Run = Callable[..., tuple[int, str, str]]
 THREE = "## 1 Where\n\nhere\n\n## 2 What\n\nthis\n\n## 3 Why\n\nso\n"
@@ -44,6 +45,16 @@ def test_hints_come_one_at_a_time_and_the_last_one_stays(lab_command: Run) -> No
     lab_command("start", "03")
     shown = [lab_command("hint", "03")[1] for _ in range(4)]
     assert [f"hint {level} of 3" in text for level, text in zip((1, 2, 3, 3), shown, strict=True)] == [True] * 4
+
+
+def test_code_keeps_its_marks_where_it_has_no_colour(lab_command: Run, in_workspace: Workspace, lab: Lab) -> None:
+    """In a pipe, and with NO_COLOR, nothing else would set it apart from the sentence."""
+    lab_command("start", "03")
+    text = "The line `if len(own) > 0` decides.\n\n```python\nx = `y`\n```"
+    (lab.folder / "hints.md").write_text(THREE.replace("\n\nhere", f"\n\n{text}"))
+    printed = lab_command("hint", "03")[1]
+    assert "The line `if len(own) > 0` decides." in " ".join(printed.split())
+    assert "```" not in printed
 
 
 def test_a_hint_cannot_be_skipped_to(lab_command: Run) -> None:

@@ -14,8 +14,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from child_processes import HANG_S, run, started
+from labs.cli import console
+from labs.cli.show_progress import show_progress
 from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.export import export_progress, import_progress
@@ -254,3 +257,18 @@ def test_importing_something_else_changes_nothing(workspace: Workspace) -> None:
 def test_the_file_says_its_schema(workspace: Workspace) -> None:
     progress.record(workspace, progress.started("03", NOON))
     assert msgspec.json.decode((workspace.state / "progress.json").read_bytes())["schema"] == 1
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+@pytest.mark.parametrize("columns", [40, 59, 60, 80, 120])
+def test_the_table_keeps_its_numbers_on_every_width(
+    lab: Lab, columns: int, language: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console.out, "_width", columns)
+    monkeypatch.setattr("labs.locale._current", language)
+    graded = [progress.graded("03", passed, LATER) for passed in (*[False] * 122, True)]
+    show_progress([lab], after(progress.started("03", NOON), *graded))
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "● 03" in line]
+    assert line.split()[-1] == "200"
+    assert ("123" in line) is (columns >= 60)
+    assert cell_len(line) <= columns
