@@ -70,9 +70,15 @@ _WHAT_TO_DO = "`lab doctor` checks this machine. If it finds nothing, please rep
 
 
 def _instrument(failed: CheckResult, lab: Lab) -> list[FeedbackStep]:
-    """What to measure with: a command that runs as printed, and the call that does the same in a project."""
+    """What to measure with: a command that runs as printed, and the call that does the same in a project.
+
+    A lab without rules is one in which debugkit finds nothing: `lab diagnose` is not suggested.
+    """
     if failed.instrument.startswith("lab "):
         return [FeedbackStep("Measure next", failed.instrument, "command")]
+    if not lab.rules:
+        label = "Measure next" if failed.instrument.startswith("python ") else "In your code"
+        return [FeedbackStep(label, failed.instrument, "command")]
     return [
         FeedbackStep("Measure next", f"lab diagnose {lab.id}", "command"),
         FeedbackStep("In your code", failed.instrument, "command"),

@@ -36,7 +36,7 @@ def with_check(**changes: Any) -> Grade:
 
 
 def test_the_steps_go_from_the_symptom_to_the_next_measurement(toy: Lab) -> None:
-    assert feedback_steps(GRADE, toy) == (
+    assert feedback_steps(GRADE, msgspec.structs.replace(toy, rules=("DK002",))) == (
         FeedbackStep("Symptom", "The loss stops falling at the variance of the target."),
         FeedbackStep("Requirement", "The loss is the mean squared error over the batch.", "requirement"),
         FeedbackStep("Measured", "1.81359 (the loss)", "problem"),
@@ -46,6 +46,20 @@ def test_the_steps_go_from_the_symptom_to_the_next_measurement(toy: Lab) -> None
         FeedbackStep("In your code", "debugkit.trace_shapes(head, batch)", "command"),
         FeedbackStep("Stuck?", "lab hint 90", "command"),
     )
+
+
+@pytest.mark.parametrize(
+    ("instrument", "label"),
+    [
+        ("debugkit.trace_shapes(head, batch)", "In your code"),
+        ("python -c 'print(1)'", "Measure next"),
+        ("lab run 90", "Measure next"),
+    ],
+)
+def test_lab_diagnose_is_not_suggested_for_a_lab_without_rules(instrument: str, label: str, toy: Lab) -> None:
+    steps = told(with_check(instrument=instrument), msgspec.structs.replace(toy, rules=()))
+    assert steps[label] == instrument
+    assert "lab diagnose 90" not in steps.values()
 
 
 def test_a_recognised_wrong_fix_is_named(toy: Lab) -> None:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from labs.cli import console, show_grade
@@ -55,7 +56,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_refusal_reads_as_agreed(shown: Callable[..., str], lab: Lab) -> None:
     symptom = textwrap.wrap(lab.symptom, console.WIDEST - 17, break_on_hyphens=False)
-    assert shown(GRADE, lab, columns=400) == WIDE.format(symptom=("\n" + " " * 16).join(symptom))
+    with_a_rule = msgspec.structs.replace(lab, rules=("DK002",))
+    assert shown(GRADE, with_a_rule, columns=400) == WIDE.format(symptom=("\n" + " " * 16).join(symptom))
 
 
 @pytest.mark.parametrize("columns", [30, 40, 59, 60, 80, 200])
