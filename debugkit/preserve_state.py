@@ -72,7 +72,7 @@ def held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
     for cell in cells_of(setup.loss_fn):
         with contextlib.suppress(ValueError):  # a cell without a value yet
             yield functools.partial(setattr, cell, "cell_contents", cell.cell_contents)
-    others = _others(setup)
+    others = modules_beside_the_model(setup)
     yield from _tensors(buffer for module in others for buffer in module.buffers(recurse=False))
     yield from map(_module, others)
     for _, value in held_values(setup.loss_fn):
@@ -85,14 +85,19 @@ def held_by_the_loss(setup: TrainingSetup) -> Iterator[Undo]:
             yield from (undo for item in inside.values() if (undo := _contents(item, most=_MOST_HELD)) is not None)
 
 
+def parameters_beside_the_model(setup: TrainingSetup) -> Iterator[Undo]:
+    """How to restore the parameters of a criterion or a critic, which a program saves by its own `state_dict`."""
+    yield from _tensors(_other_parameters(setup))
+
+
 def _other_parameters(setup: TrainingSetup) -> Iterator[torch.Tensor]:
     """The parameters of an optimizer and of the loss function that a step can change beside those of the model."""
     yield from held_parameters(*setup.optimizers)
-    yield from (parameter for module in _others(setup) for parameter in module.parameters(recurse=False))
+    yield from (parameter for module in modules_beside_the_model(setup) for parameter in module.parameters(recurse=False))
     yield from (value for _, value in held_values(setup.loss_fn) if isinstance(value, nn.Parameter))
 
 
-def _others(setup: TrainingSetup) -> list[nn.Module]:
+def modules_beside_the_model(setup: TrainingSetup) -> list[nn.Module]:
     """The modules that the loss function holds beside the model: a teacher, a critic, a criterion."""
     own = set(setup.model.modules())
     found = {part: None for module in held_modules(setup.loss_fn).values() for part in module.modules()}

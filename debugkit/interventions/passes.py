@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
-from debugkit.preserve_state import same_start
+from debugkit.preserve_state import modules_beside_the_model, same_start
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import every_call
 from debugkit.setup import TrainingSetup
@@ -54,7 +54,7 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
         if module is setup.model:
             kept.update((path, tensor.detach().clone()) for path, tensor in tensors_in(output) if tensor.ndim > 0)
 
-    setup.model.eval()
+    enter_eval_mode(setup)
     with same_start(setup), every_call(keep), torch.no_grad(), same_randomness(_SEED):
         loss = setup.loss(clone_tensors(batch)).detach().clone()
         drawn = torch.get_rng_state().numpy().tobytes()
@@ -62,6 +62,15 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
         with same_start(setup), torch.no_grad(), same_randomness(_SEED):
             kept.update(_predicted(setup, clone_tensors(batch)))
     return Pass(kept, loss, rounding, drawn)
+
+
+def enter_eval_mode(setup: TrainingSetup) -> None:
+    """Eval mode for the model and for the modules that the loss function holds: a teacher in training mode has dropout.
+
+    `preserved` restores the modes.
+    """
+    for module in (setup.model, *modules_beside_the_model(setup)):
+        module.eval()
 
 
 def _predicted(setup: TrainingSetup, batch: Any) -> dict[str, torch.Tensor]:

@@ -20,6 +20,7 @@ from debugkit._torch_private import CLIPS_EVERY_NORM, has_stepped, in_backward, 
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
+from debugkit.interventions.program_lines import files_on_the_stack, only_call
 from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
 from debugkit.loop.learning_rates import divides_integers, initial_rate, rates_of
@@ -49,6 +50,7 @@ class LoopEvents:
         self._given = None if optimizers is None else tuple(optimizers)
         self._known: list[weakref.ref[Optimizer]] = []
         self._labels: list[str] = []
+        self._built: list[SourceLine | None] = []
         self.steps: list[int] = []
         self._events: deque[LoopEvent] = deque(maxlen=_REMEMBERED)
         self._order = self.backwards = self._scaler_steps = self._skipped = self._steps_before = 0
@@ -73,6 +75,7 @@ class LoopEvents:
             moved=tuple(self.resets.moved(number) for number in range(len(self._labels))),
             initial_rates=tuple(initial_rate(known()) for known in self._known),
             foreign_steps=self._foreign.count,
+            built=tuple(self._built),
             fresh=tuple(self.resets.fresh(number) for number in range(len(self._labels))),
         )
 
@@ -125,6 +128,7 @@ class LoopEvents:
             number = len(self._known)
             self._known.append(weakref.ref(optimizer))
             self._labels.append(type(optimizer).__name__)
+            self._built.append(only_call(type(optimizer).__name__, files_on_the_stack()))
             self.steps.append(0)
             self.resets.sample(number, optimizer)
         return number

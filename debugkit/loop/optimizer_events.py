@@ -87,5 +87,7 @@ class OptimizerEvents(PlainData):
     initial_rates: tuple[float | None, ...] = ()
     fresh: tuple[int, ...] = ()
     """For each optimizer, how often a gradient found `.grad` None since the optimizer's previous step."""
+    built: tuple[SourceLine | None, ...] = ()
+    """For each optimizer, the line that built it."""
     foreign_steps: int = 0
     """The steps of optimizers that are not watched and hold a parameter of a watched one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from debugkit.finding import SourceLine
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData
 
@@ -48,6 +49,8 @@ class ParameterHistory(PlainData):
     largest_learning_rate: float
     last: tuple[Update, ...]
     first: tuple[Update, ...] = ()
+    built_at: SourceLine | None = None
+    """The line that built the optimizer."""
 
     @property
     def numel(self) -> int:

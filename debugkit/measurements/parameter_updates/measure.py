@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from debugkit._torch_private import norms
-from debugkit.finding import NotExamined
+from debugkit.finding import NotExamined, SourceLine
+from debugkit.interventions.program_lines import built_at
 from debugkit.measurements.parameter_updates import ParameterHistory, ParameterUpdates, Update
 from debugkit.measurements.parameter_updates.expected_update import expected_update
 from debugkit.probe import SAMPLED_EVERY, Probe
@@ -33,6 +34,7 @@ class _Record:
     shape: tuple[int, ...]
     dtype: str
     embedding: bool
+    built_at: SourceLine | None = None
     zero_at_start: bool = False
     steps: int = 0
     largest_ratio: float = 0.0
@@ -79,6 +81,7 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
         super().__init__(setup)
         self._records: dict[tuple[int, int], _Record] = {}  # by id() of optimizer and parameter
         self._labels: dict[int, str] = {}
+        self._lines: dict[int, SourceLine | None] = {}
         self._samples: list[_Samples] = []
         self._measured: list[_Measured] = []
         tables = [m for m in setup.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
@@ -128,8 +131,14 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
                 shape=tuple(parameter.shape),
                 dtype=str(parameter.dtype).removeprefix("torch."),
                 embedding=id(parameter) in self._embeddings,
+                built_at=self._built_at(optimizer),
             )
         return self._records[key]
+
+    def _built_at(self, optimizer: torch.optim.Optimizer) -> SourceLine | None:
+        if id(optimizer) not in self._lines:
+            self._lines[id(optimizer)] = built_at(optimizer, self.setup)
+        return self._lines[id(optimizer)]
 
     def end_step(self, step: int, /) -> None:
         measured, self._measured = self._measured, []
@@ -159,6 +168,7 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
                     largest_learning_rate=record.largest_learning_rate,
                     last=tuple(record.last),
                     first=tuple(record.first),
+                    built_at=record.built_at,
                 )
                 for record in self._records.values()
                 if record.last

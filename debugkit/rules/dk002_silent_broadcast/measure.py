@@ -21,6 +21,7 @@ from debugkit.frames import is_users, user_line
 from debugkit.probe import Probe
 from debugkit.rules.dk002_silent_broadcast import Comparison, LossOperands
 from debugkit.setup import TrainingSetup
+from debugkit.structure import tensors_in
 
 _LOSSES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "poisson_nll_loss"})
 """torch's loss functions that broadcast. The others raise if the shapes do not match."""
@@ -45,7 +46,8 @@ class LossOperandsProbe(Probe[LossOperands]):
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
-        self._recorder = _Recorder({id(buffer) for buffer in setup.model.buffers()})
+        batch = [tensor for _, tensor in tensors_in(setup.batch)]
+        self._recorder = _Recorder({id(buffer) for buffer in setup.model.buffers()}, batch)
         self._last = LossOperands(())
 
     def __enter__(self) -> Self:
@@ -77,8 +79,9 @@ def _inside_a_distribution() -> bool:
 class _Recorder(TorchFunctionMode):
     """Intercepts every torch call. It refers to tensors weakly, so it keeps none alive."""
 
-    def __init__(self, statistics: set[int]) -> None:
+    def __init__(self, statistics: set[int], batch: Sequence[torch.Tensor]) -> None:
         super().__init__()
+        self._batch = batch
         self._statistics = statistics  # id() of the model's buffers: subtracting one is a normalisation, not a loss
         self.reset()
 
@@ -86,6 +89,7 @@ class _Recorder(TorchFunctionMode):
         self.comparisons: dict[Comparison, None] = {}  # an ordered set
         self._from: _Weak = WeakTensorKeyDictionary()  # tensor → the differences it was computed from
         self._outer: _Weak = WeakTensorKeyDictionary()  # tensors into which the code inserted an axis
+        self._made: _Weak = WeakTensorKeyDictionary()  # small tensors that were computed in this step
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
@@ -93,6 +97,9 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
+        if isinstance(output, torch.Tensor) and output.ndim and not output.requires_grad:
+            with without_torch_function():
+                self._made[output] = True
         if name in _FOLLOWED or "keepdim" in kwargs:
             with without_torch_function():  # other modes are not to see what this one reads
                 if name in _LOSSES:
@@ -130,7 +137,18 @@ class _Recorder(TorchFunctionMode):
     def _prediction_against_target(self, first: torch.Tensor, second: torch.Tensor) -> bool:
         """Whether one is computed with a gradient and the other is given without one and is no buffer of the model."""
         computed, given = (first, second) if first.requires_grad else (second, first)
-        return computed.grad_fn is not None and not given.requires_grad and id(given) not in self._statistics
+        if computed.grad_fn is None or given.requires_grad or id(given) in self._statistics:
+            return False
+        return not self._is_a_constant_row(computed, given)
+
+    def _is_a_constant_row(self, computed: torch.Tensor, given: torch.Tensor) -> bool:
+        """Whether it holds one number for each feature and is neither of the batch nor computed in this step: a centre.
+
+        A target has rows, as the prediction does, and is new in each step.
+        """
+        if not 0 < given.ndim < computed.ndim or given.shape != computed.shape[-given.ndim :] or given in self._made:
+            return False
+        return all(tensor.shape != given.shape or not torch.equal(tensor, given) for tensor in self._batch)
 
     def _record(self, comparison: Comparison) -> None:
         self.comparisons[comparison] = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Self
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.trainable_twins import has_trainable_twin
+from debugkit.interventions.trainable_twins import has_trainable_twin, trainable_twins
 from debugkit.module_paths import plain_path
 from debugkit.probe import Probe
 from debugkit.rules.dk112_frozen_parameter_changed import Cause, FrozenChange, FrozenTensors
@@ -25,6 +25,7 @@ class FrozenTensorsProbe(Probe[FrozenTensors]):
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
         self._frozen = _frozen_tensors(setup)
+        self._twins = _twins(setup, self._frozen)
         self._copies: dict[str, torch.Tensor] = {}
         self._changes: dict[str, FrozenChange] = {}
 
@@ -58,10 +59,20 @@ class FrozenTensorsProbe(Probe[FrozenTensors]):
         written = {change.module for change in self._changes.values() if change.kind == "buffer"}
         return {path for path in written if not type(modules[path]).__module__.startswith("torch.")}
 
+    def _follows_its_twin(self, path: str, before: torch.Tensor, now: torch.Tensor) -> bool:
+        """Whether a parameter moved towards the trainable module that it is the moving average of."""
+        if not isinstance(self._frozen[path], nn.Parameter):
+            return False
+        twins = (twin.detach() for twin in self._twins.get(path, ()))
+        return any(_is_between(now, before, twin) for twin in twins if twin.shape == now.shape)
+
     def _compare(self, cause: Cause) -> None:
-        for path, before in self._copies.items():
+        for path, before in list(self._copies.items()):
             now = self._frozen[path].detach()
             if path in self._changes or torch.equal(_bits(now), _bits(before)):
+                continue
+            if cause == "forward" and self._follows_its_twin(path, before, now):
+                self._copies[path] = now.clone()
                 continue
             different = now != before
             self._changes[path] = FrozenChange(
@@ -97,6 +108,30 @@ def _frozen_tensors(setup: TrainingSetup) -> dict[str, torch.Tensor]:
             if not has_trainable_twin(modules[tower], setup.model):
                 frozen[plain_path(path)] = buffer
     return {path: tensor for path, tensor in frozen.items() if tensor.numel() and not tensor.is_meta}
+
+
+def _twins(setup: TrainingSetup, frozen: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+    """For each frozen parameter, the same parameter of the trainable modules that its tower can be a copy of."""
+    modules = {path: module for module, path in setup.module_paths.items()}
+    named = {plain_path(path) for path, _ in setup.model.named_parameters()}
+    below: dict[str, list[str]] = {}
+    for path in named & set(frozen):
+        below.setdefault(_tower(path.rpartition(".")[0], set(frozen), named), []).append(path)
+    found: dict[str, list[torch.Tensor]] = {}
+    for tower, paths in below.items():
+        for twin in trainable_twins(modules[tower], setup.model) if tower else ():
+            parameters = {plain_path(path): parameter for path, parameter in twin.named_parameters()}
+            for path in paths:
+                if (parameter := parameters.get(path.removeprefix(f"{tower}."))) is not None:
+                    found.setdefault(path, []).append(parameter)
+    return found
+
+
+def _is_between(now: torch.Tensor, before: torch.Tensor, twin: torch.Tensor) -> bool:
+    """Whether each number lies between its old value and the twin's, apart from rounding."""
+    low, high = torch.minimum(before, twin), torch.maximum(before, twin)
+    slack = 4 * torch.finfo(now.dtype).eps * torch.maximum(low.abs(), high.abs())
+    return bool(((now >= low - slack) & (now <= high + slack)).all())
 
 
 def _tower(owner: str, frozen: set[str], named: set[str]) -> str:

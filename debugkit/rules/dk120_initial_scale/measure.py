@@ -57,12 +57,12 @@ class InitialScaleProbe(Probe[InitialScales]):
             self._calls.remove()
 
     @torch.no_grad()
-    def _after(self, path: str, _module: nn.Module, args: Any, _kwargs: Any, output: Any) -> None:
+    def _after(self, path: str, module: nn.Module, args: Any, _kwargs: Any, output: Any) -> None:
         if in_backward() or path in self._sizes:
             return
         inputs, outputs = (next((one for _, one in tensors_in(part)), None) for part in (args, output))
         if inputs is not None and outputs is not None and inputs.is_floating_point():
-            self._sizes[path] = (_size(inputs), _size(outputs))
+            self._sizes[path] = (_size(inputs), _size(_without_bias(module, outputs)))
 
     @property
     def observation(self) -> InitialScales:
@@ -104,6 +104,15 @@ def _drawn(weight: Tensor) -> tuple[int, float] | None:
     sample = (flat[:: -(-len(flat) // _SAMPLE)] / rms).sort().values
     normal, uniform = torch.special.ndtr(sample), (sample / math.sqrt(3)).clamp(-1, 1) / 2 + 0.5
     return (fan_in, rms) if min(scaled_distance(normal), scaled_distance(uniform)) < _FARTHEST else None
+
+
+def _without_bias(module: nn.Module, outputs: Tensor) -> Tensor:
+    """What the weights alone give: a bias may be set on purpose, as for a rare class."""
+    bias = module.bias
+    if not isinstance(bias, Tensor):
+        return outputs
+    behind = 0 if isinstance(module, nn.Linear) else module.get_parameter("weight").ndim - 2
+    return outputs - bias.view(-1, *(1,) * behind)
 
 
 def _size(tensor: Tensor) -> Tensor:

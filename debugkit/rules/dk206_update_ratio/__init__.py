@@ -32,7 +32,7 @@ stepped per batch.
 - Embedding tables, in which most rows get no gradient.
 - Updates that became small in the course of training. Only matrices whose updates were never larger count, and only if
   most matrices of the optimizer show it. A single layer is DK109's.
-- Optimizers with a line search (LBFGS).
+- Optimizers with a line search (LBFGS); updates that are too small while the loss is not finite.
 
 ## Cost
 A sample of each weight is compared before and after each step.
@@ -44,6 +44,7 @@ small.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -103,10 +104,15 @@ def _wrong_sizes(seen: ParameterUpdates, losses: Losses | None, context: Context
             yield _finding(context, label, high, measured, "too large")
         elif len(at_first) * 2 > len(all_of_them) and course is not None and _does_harm(at_first, course):
             yield _large_at_first(context, label, at_first, all_of_them, course)
-        if len(low) * 2 > len(early):
+        if len(low) * 2 > len(early) and not _is_nonfinite(losses):
             yield _finding(context, label, low, early, "too small")
         elif measured and course is not None and label.startswith("SGD"):
             yield from _hopelessly_slow(context, label, measured, course)
+
+
+def _is_nonfinite(losses: Losses | None) -> bool:
+    """Whether the last loss is NaN or infinite: then nothing can be learnt at any rate."""
+    return losses is not None and bool(losses.last) and not math.isfinite(losses.last[-1].value)
 
 
 def _is_matrix(parameter: ParameterHistory) -> bool:
@@ -158,6 +164,7 @@ def _large_at_first(
         f"At a learning rate of {rate:.2g}, {label} changes {code(worst.path)}{_others(found)} by "
         f"{worst.first[0].ratio:.2g} times the weight's size in the first step, and {course.in_words}.",
         parameter=worst.path,
+        at=worst.built_at,
         step=worst.first[0].step,
         evidence={
             "ratio": [update.ratio for update in worst.first],
@@ -192,6 +199,7 @@ def _hopelessly_slow(
         f"too small: at most {largest:.2g} times the weight's size. They promise to lower the loss, {course.now:.3g}, "
         f"by {fall:.1g} of it in a step.",
         parameter=small[0].path,
+        at=small[0].built_at,
         evidence={
             "ratio": [update.ratio for update in small[0].last],
             "range": [_LOW_FOR_SGD, _HIGH],
@@ -219,6 +227,7 @@ def _finding(
         f"The updates of {code(worst.path)}{_others(found)} by {label} have been {how} for {_IN_A_ROW} steps in a row: "
         f"{update.ratio:.2g} times the weight's size, at a learning rate of {update.learning_rate:.2g}.",
         parameter=worst.path,
+        at=worst.built_at,
         evidence={
             "ratio": [entry.ratio for entry in worst.last],
             "range": [_LOW, _HIGH],

@@ -9,7 +9,8 @@ Every episode except the first begins with a few actions for another scene. The 
 the episodes, and the first episode, which is the one that people watch, is always correct.
 
 ## Evidence
-The change of the first action after an episode of one or three steps with other observations, against a floor of 1e-5.
+The change of the first action after an episode of one or three steps with other observations, against a floor of 1e-5;
+the attributes that `reset()` left as the episode had made them.
 
 ## Fix
 Clear every buffer in `reset()`, and call `reset()` at the start of each episode.
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
+from debugkit.rule_text import counted, quoted, verb
 
 
 @measured_by(".measure:play_two_episodes", cost=1, requires=("batch",))
@@ -49,6 +50,8 @@ class EpisodeMemory:
     """The length of that episode, in steps."""
     floor: float
     output: str
+    kept: tuple[tuple[str, str], ...] = ()
+    """The attributes that `reset()` left as the episode had made them: the path of the module, and the name."""
 
 
 @rule(
@@ -62,12 +65,20 @@ class EpisodeMemory:
 def judge(seen: EpisodeMemory, context: Context) -> Iterator[Finding]:
     if seen.moved <= seen.floor:
         return
+    names = [f"{module}.{name}".lstrip(".") for module, name in seen.kept]
+    because = f": {quoted(names)} {verb(len(names), 'keeps its value', 'keep their values')}" if names else ""
     after = f"another episode of {counted(seen.steps, 'step')}"
     yield context.finding(
         f"The first action changes by {seen.moved:.2g} of its size after {after}"
-        + (" and `reset()`." if seen.has_reset else ", and the policy has no `reset()`."),
-        module="",
-        evidence={"moved": seen.moved, "floor": seen.floor, "steps": seen.steps, "output": seen.output},
+        + (f" and `reset()`{because}." if seen.has_reset else f", and the policy has no `reset()`{because}."),
+        module=seen.kept[0][0] if seen.kept else "",
+        evidence={
+            "moved": seen.moved,
+            "floor": seen.floor,
+            "steps": seen.steps,
+            "output": seen.output,
+            "kept": names,
+        },
         fix="Clear every queue, history and recurrent state in `reset()`."
         if seen.has_reset
         else "Add a `reset()` that clears the policy's memory, or declare one: `Declare(reset=lambda policy: …)`.",

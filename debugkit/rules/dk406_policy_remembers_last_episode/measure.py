@@ -9,6 +9,7 @@ import torch
 
 from debugkit.finding import NotExamined
 from debugkit.frames import one_line
+from debugkit.interventions.bit_digest import digest
 from debugkit.interventions.inference_path import act, inference_of
 from debugkit.interventions.passes import distance, minimal_floor
 from debugkit.rules.dk406_policy_remembers_last_episode import EpisodeMemory
@@ -36,8 +37,29 @@ def play_two_episodes(setup: TrainingSetup) -> EpisodeMemory:
         for path, tensor in alone.items():
             moved = distance(tensor, after[path]) if path in after else float("inf")
             worst = max(worst, (moved, steps, path))
+    limit = minimal_floor(setup.model)
+    kept = _kept(setup, reset, others, worst[1]) if worst[0] > limit else ()
     reset()
-    return EpisodeMemory(_has_reset(setup), worst[0], worst[1], minimal_floor(setup.model), worst[2])
+    return EpisodeMemory(_has_reset(setup), worst[0], worst[1], limit, worst[2], kept)
+
+
+def _kept(setup: TrainingSetup, reset: Callable[[], None], others: Any, steps: int) -> tuple[tuple[str, str], ...]:
+    """The attributes, with the path of their module, that `reset()` leaves as an episode has made them."""
+    reset()
+    before = _attributes(setup)
+    for _ in range(steps):
+        act(setup, others)
+    reset()
+    return tuple(place for place, bits in _attributes(setup).items() if before.get(place) != bits)
+
+
+def _attributes(setup: TrainingSetup) -> dict[tuple[str, str], bytes]:
+    return {
+        (path, name): digest(list(value) if type(value).__name__ == "deque" else value)
+        for module, path in setup.module_paths.items()
+        for name, value in (*vars(module).items(), *module.named_buffers(recurse=False))
+        if not name.startswith("_")
+    }
 
 
 def _has_reset(setup: TrainingSetup) -> bool:

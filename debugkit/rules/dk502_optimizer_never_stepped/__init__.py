@@ -13,8 +13,8 @@ The weights do not change, or drift along momentum or an old gradient, while the
 is raised.
 
 ## Evidence
-How often each event occurred, the threshold, and the line of `backward()`, of `step()`, or of the `zero_grad()` that
-comes too early.
+How often each event occurred, the threshold, and the line of `backward()`, of `step()`, of the `zero_grad()` that
+comes too early, or the line that built the optimizer if others step.
 
 ## Fix
 Call `zero_grad()`, forward, `backward()` and `step()`, in this order, on the optimizer that holds the model's
@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
 from debugkit.rule import Context, or_too_short, rule
@@ -83,7 +83,7 @@ def _never_stepped(seen: OptimizerEvents, number: int, context: Context) -> Iter
     yield context.finding(
         f"{name_of(seen, number)} never stepped in {counted(seen.backwards, 'call')} of `backward()`, and none of its "
         "parameters has changed.",
-        at=backward.at if backward and not others else None,
+        at=_built(seen, number) if others else backward.at if backward else None,
         evidence={
             "optimizer": number,
             "backwards": seen.backwards,
@@ -96,6 +96,10 @@ def _never_stepped(seen: OptimizerEvents, number: int, context: Context) -> Iter
         severity=Severity.WARNING if others else None,  # it may be used in a later phase of the training
         certainty=Certainty.HEURISTIC if others else None,
     )
+
+
+def _built(seen: OptimizerEvents, number: int) -> SourceLine | None:
+    return seen.built[number] if number < len(seen.built) else None
 
 
 def _resets(seen: OptimizerEvents, number: int, ended: bool) -> int:

@@ -11,6 +11,7 @@ from debugkit._torch_private import TorchDispatchMode, schema_of
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.interventions.module_stack import ModuleStack
+from debugkit.interventions.passes import enter_eval_mode
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk506_random_in_eval import EvalDropout, RandomnessInEval
 from debugkit.setup import TrainingSetup
@@ -25,7 +26,7 @@ _RESULT_IS_A_MASK = frozenset(("div", "div_", "mul", "mul_", "_to_copy", "view",
 
 def draw_in_eval(setup: TrainingSetup) -> RandomnessInEval:
     """Compute the loss once in eval mode, without gradients."""
-    setup.model.eval()
+    enter_eval_mode(setup)
     with ModuleStack(setup) as running, same_randomness(0), torch.no_grad():
         batch = setup.fresh_batch()
         with _DrawRecorder(running) as draws:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.passes import minimal_floor
+from debugkit.interventions.passes import enter_eval_mode, minimal_floor
 from debugkit.preserve_state import preserved
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient
@@ -38,7 +38,7 @@ def split_the_batch(setup: TrainingSetup) -> AccumulatedGradient:
 
 
 def _compared(setup: TrainingSetup, parts: int, size: int, double: bool) -> AccumulatedGradient:
-    setup.model.eval()
+    enter_eval_mode(setup)
     bounds = [round(i * size / parts) for i in range(parts + 1)]
     whole = _gradient(setup, _rows(setup.batch, size, 0, size, double))
     added: Gradient = {}

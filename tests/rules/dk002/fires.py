@@ -107,3 +107,22 @@ def in_a_live_loop():
         "loop": loop,
         "expect": {"severity": "error"},
     }
+
+
+def mean_of_the_targets_instead_of_the_targets():
+    """A row that is computed from the batch is a target that has lost its rows."""
+    return {
+        "model": nn.Linear(3, 4),
+        "batch": {"state": torch.randn(5, 3), "action": torch.randn(5, 4)},
+        "loss_fn": lambda model, batch: (model(batch["state"]) - batch["action"].mean(0)).square().mean(),  # DK002
+        "expect": {"severity": "warning", "message": "compares (5, 4) with (4,)"},
+    }
+
+
+def target_of_one_sample_for_the_whole_batch():
+    return {
+        "model": nn.Linear(3, 4),
+        "batch": {"state": torch.randn(5, 3), "action": torch.randn(4)},
+        "loss_fn": lambda model, batch: (model(batch["state"]) - batch["action"]).square().mean(),  # DK002
+        "expect": {"severity": "warning", "message": "compares (5, 4) with (4,)"},
+    }

@@ -131,3 +131,13 @@ def likelihood_under_a_prior_with_a_mean_for_each_feature():
         "batch": torch.randn(8, 6),
         "loss_fn": lambda model, batch: -prior.log_prob(model(batch)).sum(1).mean(),
     }
+
+
+def distance_to_a_fixed_centre():
+    """One-class learning: the centre has one number for each feature, and was computed before training."""
+    centre = torch.randn(4)
+    return {
+        "model": nn.Linear(6, 4),
+        "batch": torch.randn(8, 6),
+        "loss_fn": lambda model, batch: (model(batch) - centre).square().sum(1).mean(),
+    }

@@ -38,3 +38,20 @@ def declared_frozen_but_the_optimizer_moves_it():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     declare = debugkit.Declare(trainable=["1.*"])
     return _program(model, declare=declare, expect={"parameter": "0.weight", "message": "in `optimizer.step()`"})
+
+
+def copy_that_moves_away_from_its_twin():
+    class Drifting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.queries = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+            self.keys = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).requires_grad_(False)
+            self.keys.load_state_dict(self.queries.state_dict())
+
+        def forward(self, x):
+            with torch.no_grad():
+                for slow, fast in zip(self.keys.parameters(), self.queries.parameters(), strict=True):
+                    slow.add_(fast, alpha=0.01)  # the old value is not multiplied by 0.99
+            return self.queries(x) - self.keys(x)
+
+    return _program(Drifting(), expect={"parameter": "keys.0.weight", "message": "during the forward pass"})

@@ -74,3 +74,31 @@ def codebook_that_follows_by_moving_averages():
             return x + (self.codes(chosen) - x).detach()
 
     return _program(nn.Sequential(nn.Linear(4, 4), Codebook(), nn.Linear(4, 2)).train())
+
+
+class MomentumContrast(nn.Module):
+    """The encoder of the keys follows that of the queries inside the forward pass, as in MoCo."""
+
+    def __init__(self, momentum):
+        super().__init__()
+        self.queries, self.momentum = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)), momentum
+        self.keys = copy.deepcopy(self.queries).requires_grad_(False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            for slow, fast in zip(self.keys.parameters(), self.queries.parameters(), strict=True):
+                slow.mul_(self.momentum).add_(fast, alpha=1 - self.momentum)
+            keys = self.keys(x)
+        return self.queries(x) - keys
+
+
+def momentum_encoder_that_follows_inside_forward():
+    return _program(MomentumContrast(0.99))
+
+
+def momentum_encoder_that_is_behind():
+    model = MomentumContrast(0.9)
+    with torch.no_grad():
+        for parameter in model.keys.parameters():
+            parameter.add_(0.1)
+    return _program(model)

@@ -96,3 +96,12 @@ def convolutions_of_a_generator():
         if isinstance(module, nn.Conv2d):
             nn.init.normal_(module.weight, 0.0, 0.02)
     return _arguments(model, torch.randn(4, 32, 8, 8))
+
+
+def biases_of_rare_classes():
+    """As in dense detectors: a bias of log(0.01) keeps the first focal loss small. The weights are small as well."""
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 5, 3))
+    for module in (model[0], model[2]):
+        nn.init.normal_(module.weight, 0.0, 0.01)
+    nn.init.constant_(model[2].bias, -4.6)
+    return _arguments(model, torch.randn(4, 3, 8, 8) * 0.5)

@@ -72,3 +72,21 @@ def stochastic_depth():
 
 def module_that_ignores_its_mode():
     return _arguments(MonteCarlo(0.5), message="drops 50% of")
+
+
+def teacher_outside_of_the_model_whose_dropout_knows_no_mode():
+    class Teacher(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, state):
+            return nn.functional.dropout(self.head(state), 0.5)  # DK506
+
+    teacher = Teacher().requires_grad_(False)
+    return {
+        "model": nn.Linear(4, 2),
+        "batch": torch.randn(6, 4),
+        "loss_fn": lambda model, state: (model(state) - teacher(state)).square().mean(),
+        "expect": {"message": "drops 50% of the values"},
+    }

@@ -100,3 +100,14 @@ class Sampler(nn.Module):
 
 def binary_latents():
     return {"model": Sampler(), "batch": torch.randn(6, 4), "loss_fn": _loss}
+
+
+def teacher_outside_of_the_model_in_training_mode():
+    """A mean teacher has dropout as its student has: the loss function holds it, and eval mode is for both."""
+    student = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    teacher = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2)).requires_grad_(False)
+
+    def consistency(model, state):
+        return (model(state) - teacher(state)).square().mean()
+
+    return {"model": student, "batch": torch.randn(6, 4), "loss_fn": consistency}

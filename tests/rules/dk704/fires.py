@@ -81,3 +81,27 @@ class Misnamed(nn.Linear):
 
 def state_dict_that_does_not_load():
     return _arguments(Misnamed(4, 2), message="Loading the saved state")
+
+
+def average_of_the_features_beside_the_state_of_an_lstm():
+    """The state belongs to the samples; the average belongs to the model and is lost."""
+
+    class Averaging(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.state, self.average = nn.LSTM(4, 8, batch_first=True), None, torch.zeros(8)
+
+        def forward(self, piece):
+            output, state = self.lstm(piece, self.state)
+            self.state = tuple(part.detach() for part in state)
+            self.average = 0.9 * self.average + 0.1 * output.detach().mean((0, 1))
+            return output - self.average
+
+    model = Averaging()
+    return {
+        "model": model,
+        "batch": torch.randn(6, 5, 4),
+        "loss_fn": lambda model, piece: model(piece).square().mean(),
+        "optimizer": torch.optim.Adam(model.parameters(), lr=1e-2),
+        "expect": {"message": "`average` changed in a step but is in no `state_dict`"},
+    }

@@ -106,3 +106,31 @@ def loss_that_counts_its_calls():
         return model(state).square().mean() * (1 + _CALLS[0])
 
     return {**_arguments(nn.Linear(4, 2)), "loss_fn": annealed}
+
+
+class Stateful(nn.Module):
+    """Reads a text in pieces and carries the state of its LSTM in a plain attribute, detached."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head, self.state = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2), None
+
+    def forward(self, piece):
+        output, state = self.lstm(piece, self.state)
+        self.state = tuple(part.detach() for part in state)
+        return self.head(output)
+
+
+def state_of_a_recurrent_network_in_a_plain_attribute():
+    return _arguments(Stateful(), batch=torch.randn(6, 5, 4))
+
+
+def parameters_of_a_criterion():
+    """The loss function holds a projector that the optimizer trains: it is saved by its own state_dict."""
+    student, projector, teacher = nn.Linear(4, 3), nn.Linear(3, 8), nn.Linear(4, 8).requires_grad_(False)
+    return {
+        "model": student,
+        "batch": torch.randn(6, 4),
+        "loss_fn": lambda model, state: (projector(model(state)) - teacher(state)).square().mean(),
+        "optimizer": torch.optim.Adam([*student.parameters(), *projector.parameters()], lr=1e-2),
+    }
