@@ -93,7 +93,9 @@ def parameters_beside_the_model(setup: TrainingSetup) -> Iterator[Undo]:
 def _other_parameters(setup: TrainingSetup) -> Iterator[torch.Tensor]:
     """The parameters of an optimizer and of the loss function that a step can change beside those of the model."""
     yield from held_parameters(*setup.optimizers)
-    yield from (parameter for module in modules_beside_the_model(setup) for parameter in module.parameters(recurse=False))
+    yield from (
+        parameter for module in modules_beside_the_model(setup) for parameter in module.parameters(recurse=False)
+    )
     yield from (value for _, value in held_values(setup.loss_fn) if isinstance(value, nn.Parameter))
 
 

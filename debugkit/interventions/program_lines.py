@@ -18,18 +18,51 @@ import torch
 
 from debugkit.finding import SourceLine
 from debugkit.frames import definition_line, is_own
+from debugkit.held_values import attributes_of
 from debugkit.setup import TrainingSetup
 
 
 def built_at(optimizer: torch.optim.Optimizer, setup: TrainingSetup) -> SourceLine | None:
-    """The line that calls the optimizer's class; None if there are several, or none."""
-    return only_call(type(optimizer).__name__, _files(setup))
+    """The line that calls the optimizer's class; None if there is none, or several that are not told apart."""
+    return line_that_built(optimizer, _files(setup))
+
+
+def line_that_built(value: Any, files: Iterable[str]) -> SourceLine | None:
+    """The only call of the value's class in these files, or the only one whose result has the value's name."""
+    calls = _lines(type(value).__name__, files)
+    if len(calls) > 1 and all(target for _, target in calls):
+        names = _names_of(value)
+        calls = [(line, target) for line, target in calls if target in names]
+    return calls[0][0] if len(calls) == 1 else None
 
 
 def only_call(name: str, files: Iterable[str]) -> SourceLine | None:
     """The only call of a function, class or method with this name in these files."""
-    lines = [SourceLine(file, line) for file in dict.fromkeys(files) for line in _calls(file).get(name, ())]
-    return lines[0] if len(lines) == 1 else None
+    calls = _lines(name, files)
+    return calls[0][0] if len(calls) == 1 else None
+
+
+def _lines(name: str, files: Iterable[str]) -> list[tuple[SourceLine, str]]:
+    found = ((file, call) for file in dict.fromkeys(files) for call in _calls(file).get(name, ()))
+    return [(SourceLine(file, line), target) for file, (line, target) in found]
+
+
+def _names_of(value: Any) -> set[str]:
+    """The names that the program's running code has for a value: of variables, and of attributes of its objects.
+
+    An argument's name says nothing about the line that built the value.
+    """
+    found: set[str] = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            given = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+            local = ((name, held) for name, held in frame.f_locals.items() if held is not value or name not in given)
+            for name, held in (*frame.f_globals.items(), *local):
+                inside = attributes_of(held)
+                found |= {name} if held is value else {key for key, item in inside.items() if item is value}
+        frame = frame.f_back
+    return found
 
 
 def batches_made_at(loader: Any) -> SourceLine | None:
@@ -61,22 +94,27 @@ def _files(setup: TrainingSetup) -> Iterator[str]:
             yield line.file
 
 
-def _calls(file: str) -> dict[str, list[int]]:
-    """The lines of all calls in a file, by the last name of what is called."""
+def _calls(file: str) -> dict[str, list[tuple[int, str]]]:
+    """The lines of all calls in a file, by the last name of what is called, and the name that the result is given."""
     path = Path(file).resolve()
     return _calls_in(path, path.stat().st_mtime_ns) if path.is_file() else {}
 
 
 @functools.lru_cache(maxsize=64)
-def _calls_in(path: Path, _changed: int) -> dict[str, list[int]]:
+def _calls_in(path: Path, _changed: int) -> dict[str, list[tuple[int, str]]]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return {}
-    found: dict[str, list[int]] = {}
+    targets = {
+        id(node.value): getattr(node.targets[0], "attr", None) or getattr(node.targets[0], "id", "")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+    }
+    found: dict[str, list[tuple[int, str]]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
             if name is not None:
-                found.setdefault(name, []).append(node.lineno)
+                found.setdefault(name, []).append((node.lineno, targets.get(id(node), "")))
     return found

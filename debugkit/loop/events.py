@@ -20,7 +20,7 @@ from debugkit._torch_private import CLIPS_EVERY_NORM, has_stepped, in_backward, 
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
-from debugkit.interventions.program_lines import files_on_the_stack, only_call
+from debugkit.interventions.program_lines import files_on_the_stack, line_that_built
 from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
 from debugkit.loop.learning_rates import divides_integers, initial_rate, rates_of
@@ -32,6 +32,8 @@ from debugkit.recorders.patches import Patches
 from debugkit.recorders.timeline import Timeline
 
 _REMEMBERED = 512
+_SEARCHES = 2
+"""Searches after the first one: the loop may be in another file than the call of `watch()`."""
 
 
 class LoopEvents:
@@ -51,6 +53,7 @@ class LoopEvents:
         self._known: list[weakref.ref[Optimizer]] = []
         self._labels: list[str] = []
         self._built: list[SourceLine | None] = []
+        self._searches = 0
         self.steps: list[int] = []
         self._events: deque[LoopEvent] = deque(maxlen=_REMEMBERED)
         self._order = self.backwards = self._scaler_steps = self._skipped = self._steps_before = 0
@@ -75,9 +78,22 @@ class LoopEvents:
             moved=tuple(self.resets.moved(number) for number in range(len(self._labels))),
             initial_rates=tuple(initial_rate(known()) for known in self._known),
             foreign_steps=self._foreign.count,
-            built=tuple(self._built),
+            built=self._found_lines(),
             fresh=tuple(self.resets.fresh(number) for number in range(len(self._labels))),
         )
+
+    def _found_lines(self) -> tuple[SourceLine | None, ...]:
+        if self._searches < _SEARCHES:
+            self._searches += 1
+            self._find_lines()
+        return tuple(self._built)
+
+    def _find_lines(self) -> None:
+        """Search the lines that built the optimizers, in the files and by the names of the code that is running."""
+        for number, known in enumerate(self._known):
+            optimizer = known()
+            if self._built[number] is None and optimizer is not None:
+                self._built[number] = line_that_built(optimizer, files_on_the_stack())
 
     @property
     def counts(self) -> StepCounts:
@@ -128,7 +144,8 @@ class LoopEvents:
             number = len(self._known)
             self._known.append(weakref.ref(optimizer))
             self._labels.append(type(optimizer).__name__)
-            self._built.append(only_call(type(optimizer).__name__, files_on_the_stack()))
+            self._built.append(None)
+            self._find_lines()
             self.steps.append(0)
             self.resets.sample(number, optimizer)
         return number

@@ -18,9 +18,9 @@ For running statistics, call `tower.eval()` after every `model.train()`, for exa
 parameters, check that the freeze pattern matches before the optimizer is built.
 
 ## When it stays silent
-Frozen BatchNorm in eval mode, moving-average copies of a trainable module (teachers, EMA, a momentum encoder that follows
-inside the forward pass), integer counters, buffers that a module updates itself (a codebook that follows by moving
-averages), and models without frozen parts.
+Frozen BatchNorm in eval mode, moving-average copies of a trainable module (teachers, EMA, a momentum encoder that
+follows inside the forward pass), integer counters, buffers that a module updates itself (a codebook that follows by
+moving averages), and models without frozen parts.
 
 ## Cost
 One copy of the frozen tensors, for one step.

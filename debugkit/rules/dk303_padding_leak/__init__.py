@@ -81,12 +81,13 @@ def judge(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
     )
     more = f"{counted(seen.added, 'more position')} of padding"
     change = "other content in the padding" if by_content else more
+    module = content.module if content is not None and by_content else None
     yield context.finding(
         f"With {change}, the result for the content positions changes by {moved:.2g} of its size. It must not change."
         + _ABOUT_THE_MASK[seen.mask_says].format(mask=seen.mask),
-        input=None if seen.mask_says == "content" else seen.mask,
+        input=None if seen.mask_says == "content" and module else seen.mask,
         severity=Severity.WARNING if seen.mask_says == "nothing" else None,
-        module=(content.module if content is not None and by_content else None) or "",
+        module=module or "",
         evidence={
             "floor": seen.floor,
             "padded_positions": seen.padded,

@@ -23,7 +23,7 @@ Pass `shuffle=True` to the DataLoader, or shuffle the list of samples once when 
 - Classes that are only unbalanced, and runs shorter than a batch: pairs and triplets that are neighbours on purpose.
   With a batch size below 16, samples that are 15 apart are compared.
 - Overlapping windows of one recording, targets that are numbers or sequences, and more than 1,000 classes.
-- Fewer than 256 samples, or fewer than four batches.
+- Fewer than 128 samples, or fewer than four batches.
 - Loaders that are not passed under the name `train`, except for the only one.
 
 ## Cost
@@ -75,7 +75,7 @@ class LabelOrder:
 
 
 IMPROBABLE = -9.0
-FEWEST = 256
+FEWEST = 128
 MOST_CLASSES = 1000
 BATCHES = 4
 

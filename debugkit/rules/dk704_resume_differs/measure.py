@@ -191,7 +191,8 @@ def _is_one_row_shorter(shapes: list[tuple[int, ...]], fewer: list[tuple[int, ..
     if not shapes or fewer is None or len(fewer) != len(shapes):
         return False
     return all(
-        len(shape) == len(other) and [pair for pair in zip(shape, other, strict=True) if pair[0] != pair[1]] == [(size, size - 1)]
+        len(shape) == len(other)
+        and [pair for pair in zip(shape, other, strict=True) if pair[0] != pair[1]] == [(size, size - 1)]
         for shape, other in zip(shapes, fewer, strict=True)
     )
 

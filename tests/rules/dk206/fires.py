@@ -48,7 +48,8 @@ def sgd_with_the_rate_of_adam_and_a_loss_that_is_averaged_twice():
 
 def one_group_only():
     model = _policy()
-    optimizer = torch.optim.AdamW([{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 3e-11}])
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 3e-11}]
+    optimizer = torch.optim.AdamW(groups)  # DK206
     optimizer.param_groups[0]["lr"] = 3e-11
     return {
         "model": model,
@@ -76,7 +77,7 @@ def _deep():
 def adam_at_a_tenth():
     """A rate of SGD given to Adam: the weights are replaced in the first steps."""
     model = _deep()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)  # DK206
     expect = {"message": "times the weight's size in the first step, and the loss rose from"}
     return {"model": model, "optimizer": optimizer, "loop": lambda m, o: _classify(m, o, 60), "expect": expect}
 

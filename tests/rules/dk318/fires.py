@@ -53,3 +53,8 @@ def subset_of_a_sorted_data_set():
 def large_batches():
     data = TensorDataset(torch.randn(4000, 8), torch.arange(4000) // 1000)
     return _program(DataLoader(data, 512))
+
+
+def small_data_set():
+    data = TensorDataset(torch.randn(160, 8), torch.arange(160) // 40)
+    return _program(DataLoader(data, 16))

@@ -32,7 +32,11 @@ def queue_survives_reset():
         def reset(self):
             self.steps = 0
 
-    return {"model": Policy(), "batch": _batch(), "expect": {"severity": "error", "message": "and `reset()`: `queue` keeps its value."}}
+    return {
+        "model": Policy(),
+        "batch": _batch(),
+        "expect": {"severity": "error", "message": "and `reset()`: `queue` keeps its value."},
+    }
 
 
 def ensemble_survives_reset():

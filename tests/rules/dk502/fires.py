@@ -115,3 +115,25 @@ def discriminator_that_gets_no_gradient_and_is_only_reset():
             optimizers[0].step()
 
     return {"model": model, "optimizer": optimizers, "loop": loop, "expect": {"message": "SGD (optimizer 1) never"}}
+
+
+def critic_of_an_adversary_never_steps():
+    """The optimizers are of the same class: the line is the one whose variable holds the optimizer."""
+    generator, critic = nn.Linear(3, 3), nn.Linear(3, 1)
+    of_the_generator = torch.optim.RMSprop(generator.parameters(), lr=1e-3)
+    of_the_critic = torch.optim.RMSprop(critic.parameters(), lr=1e-3)  # DK502
+
+    def loop(_model, _optimizers):
+        for _ in range(12):
+            of_the_critic.zero_grad()
+            critic(generator(torch.randn(4, 3)).detach()).square().mean().backward()
+            of_the_generator.zero_grad()
+            critic(generator(torch.randn(4, 3))).mean().backward()
+            of_the_generator.step()
+
+    return {
+        "model": nn.ModuleList([generator, critic]),
+        "optimizer": [of_the_generator, of_the_critic],
+        "loop": loop,
+        "expect": {"severity": "warning", "message": "never stepped"},
+    }

@@ -1,0 +1,150 @@
+"""Small training programs in the manner of other people's code, each with faults that a person could make.
+
+A program is one file below `programs/`. Its docstring says what it is and lists its faults:
+
+    fault softmax_head: DK308 at here
+    fault critic_never_steps: DK502 at "opt_d = "
+    fault ratio_without_grad: none
+
+The codes are those that name the fault, `none` where debugkit has no rule for it. The place is the edited line
+(`here`), a line with a text, or `module:`, `parameter:` or `input:` with its path. A line that ends in
+`#! softmax_head: …` is replaced by what follows in the program with this fault.
+
+`CHECK()` gives the arguments of `debugkit.check()`, `WATCH` those of `debugkit.watch()` round `train()`; with an empty
+`WATCH` the file is a script under `debugkit run`. A program is executed from a file of its own, so lines are real ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import debugkit
+from debugkit.finding import Finding, Severity
+from debugkit.report import Report
+from debugkit.script import watch_script
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.toml"
+Verdict = Literal["silent", "alarm", "placed", "code", "other", "info", "missed"]
+"""`code`: the right code at another place; `other`: another error or warning only; `info`: the right code at `info`."""
+
+_FAULT = re.compile(r"^fault (\w+): (\S+)(?: at (.+))?$", re.MULTILINE)
+_MARK = re.compile(r" {2}#! (\w+): ")
+_SCRIPT = '\n\nif __name__ == "__main__":\n    train()\n'
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a program: the codes that name it, and its place."""
+
+    name: str
+    codes: tuple[str, ...]
+    place: str
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """One program and its faults."""
+
+    name: str
+    text: str
+    faults: tuple[Fault, ...]
+
+    def source(self, fault: str | None) -> tuple[str, frozenset[int]]:
+        """The program with a fault, or without one, and the numbers of the lines that were edited."""
+        lines, edited = [], set()
+        for number, line in enumerate(self.text.splitlines(), 1):
+            kept, *marks = _MARK.split(line)
+            for name, replacement in zip(marks[::2], marks[1::2], strict=True):
+                if name == fault:
+                    kept = kept[: len(kept) - len(kept.lstrip())] + replacement.strip()
+                    edited.add(number)
+            lines.append(kept)
+        return "\n".join(lines) + "\n", frozenset(edited)
+
+
+def strangers() -> dict[str, Stranger]:
+    """All programs by name."""
+    found = {}
+    for path in sorted((HERE / "programs").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        faults = tuple(
+            Fault(name, () if codes == "none" else tuple(codes.split("|")), place or "here")
+            for name, codes, place in _FAULT.findall(text)
+        )
+        found[path.stem] = Stranger(path.stem, text, faults)
+    return found
+
+
+def results() -> dict[str, dict[str, list[Verdict]]]:
+    """For each program, `correct` and the faults: the verdict of the first attempt, and the present one."""
+    return tomllib.loads(RESULTS.read_text(encoding="utf-8"))
+
+
+def verdict(stranger: Stranger, fault: Fault | None, folder: Path) -> tuple[Verdict, list[str]]:
+    """Examine a program with a fault, or without one. The sentences are the findings that decided it."""
+    source, edited = stranger.source(fault.name if fault else None)
+    file = folder / f"{stranger.name}{'__' + fault.name if fault else ''}.py"
+    scripted = "\nWATCH = ()" in source
+    file.write_text(source + _SCRIPT * scripted, encoding="utf-8")
+    findings = [finding for report in _reports(file, scripted) for finding in report.findings]
+    findings = [finding for finding in findings if finding.caused_by is None]
+    loud = [finding for finding in findings if finding.severity is not Severity.INFO]
+    said = [f"{finding.code} at {finding.location}: {finding.message}" for finding in loud]
+    if fault is None:
+        return ("alarm" if loud else "silent"), said
+    named = [finding for finding in loud if finding.code in fault.codes]
+    if any(_is_placed(finding, fault.place, source, edited) for finding in named):
+        return "placed", said
+    if named or loud:
+        return ("code" if named else "other"), said
+    return ("info" if any(finding.code in fault.codes for finding in findings) else "missed"), said
+
+
+def _reports(file: Path, scripted: bool) -> Iterator[Report]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of some faults by itself
+        if scripted:
+            yield watch_script(file).report
+            return
+        program = _load(file)
+        if hasattr(program, "CHECK"):
+            yield debugkit.check(**program.CHECK())
+            program = _load(file)
+        with debugkit.watch(*program.WATCH, on_finding=lambda _finding: None) as run:
+            program.train()
+        yield run.report
+
+
+def _load(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _is_placed(finding: Finding, place: str, source: str, edited: frozenset[int]) -> bool:
+    location = finding.location
+    for part in place.split("|"):
+        if part == "here":
+            right = location.line in edited
+        elif part.startswith('"'):
+            lines = [number for number, line in enumerate(source.splitlines(), 1) if part.strip('"') in line]
+            right = location.line in [number for number in lines if f"at {part}" not in source.splitlines()[number - 1]]
+        else:
+            kind, _, path = part.partition(":")
+            right = getattr(location, kind) == path
+        if right:
+            return True
+    return False

@@ -1,0 +1,39 @@
+"""What debugkit says of programs in other people's styles is as recorded: silence on the correct ones above all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strangers.corpus import Fault, Stranger, results, strangers, verdict
+
+PROGRAMS = strangers()
+FAULTS = [(stranger, fault) for stranger in PROGRAMS.values() for fault in stranger.faults]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("stranger", PROGRAMS.values(), ids=lambda stranger: stranger.name)
+def test_correct_program_is_left_alone(stranger: Stranger, tmp_path: Path) -> None:
+    now, said = verdict(stranger, None, tmp_path)
+    assert now == "silent", said
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("stranger", "fault"), FAULTS, ids=[f"{s.name}-{f.name}" for s, f in FAULTS])
+def test_fault_is_found_as_recorded(stranger: Stranger, fault: Fault, tmp_path: Path) -> None:
+    now, said = verdict(stranger, fault, tmp_path)
+    assert now == results()[stranger.name][fault.name][1], said
+
+
+def test_every_program_and_every_fault_has_a_result() -> None:
+    recorded = {name: set(verdicts) for name, verdicts in results().items()}
+    assert recorded == {s.name: {"correct", *(fault.name for fault in s.faults)} for s in PROGRAMS.values()}
+
+
+def test_every_fault_edits_its_program() -> None:
+    for stranger, fault in FAULTS:
+        source, edited = stranger.source(fault.name)
+        assert edited, f"{stranger.name} has no line for {fault.name}"
+        assert source != stranger.source(None)[0]
+        compile(source, stranger.name, "exec")
