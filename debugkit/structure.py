@@ -61,7 +61,14 @@ def clone_tensors(value: Any) -> Any:
 
 
 def batch_size(value: Any) -> int | None:
-    """The most common size of the first dimension in a batch. None if no tensor has a dimension."""
+    """The most common size of the first dimension in a batch.
+
+    None if no tensor has a dimension, and for a list of samples of several lengths: none of these is their number.
+    """
+    if isinstance(value, list) and all(isinstance(item, torch.Tensor) for item in value):
+        lengths = [tuple(item.shape[:1]) for item in value]
+        if 2 * max(map(lengths.count, lengths), default=1) <= len(lengths):
+            return None
     sizes = [tensor.shape[0] for _, tensor in tensors_in(value) if tensor.ndim > 0]
     return max(sizes, key=lambda size: (sizes.count(size), size)) if sizes else None
 

@@ -2,8 +2,8 @@
 
 ## What it finds
 A trainable linear layer or convolution with weights that look newly drawn (normal or uniform, with rows of equal size),
-whose outputs in the first step are at least 3 times as large as its inputs, and at least 3. Two such layers are a
-finding if they are half of the layers that look newly drawn. A single one is a finding from ten times on.
+whose outputs in the first step, without the bias, are at least 3 times as large as its inputs, and at least 3. Two such
+layers are a finding if they are half of the layers that look newly drawn. A single one is a finding from ten times on.
 
 ## Why it hurts
 The factor multiplies from layer to layer. Logits start far from zero, so the first loss is much larger than that of a

@@ -15,7 +15,7 @@ can hardly represent the change, and no amount of training makes up for it.
 
 ## Evidence
 The `ratio` in each of the last or the first five steps, the `range` it is compared with, the `learning_rate`, the
-affected matrices, how many were measured, and the losses where they were used.
+affected matrices, how many were measured, the losses where they were used, and the line that built the optimizer.
 
 ## Fix
 Too large: lower the learning rate of this group, or check whether the initialisation is too small. Too small: raise the
@@ -32,7 +32,7 @@ stepped per batch.
 - Embedding tables, in which most rows get no gradient.
 - Updates that became small in the course of training. Only matrices whose updates were never larger count, and only if
   most matrices of the optimizer show it. A single layer is DK109's.
-- Optimizers with a line search (LBFGS); updates that are too small while the loss is not finite.
+- Optimizers with a line search (LBFGS).
 
 ## Cost
 A sample of each weight is compared before and after each step.
@@ -44,7 +44,6 @@ small.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -104,15 +103,10 @@ def _wrong_sizes(seen: ParameterUpdates, losses: Losses | None, context: Context
             yield _finding(context, label, high, measured, "too large")
         elif len(at_first) * 2 > len(all_of_them) and course is not None and _does_harm(at_first, course):
             yield _large_at_first(context, label, at_first, all_of_them, course)
-        if len(low) * 2 > len(early) and not _is_nonfinite(losses):
+        if len(low) * 2 > len(early):
             yield _finding(context, label, low, early, "too small")
         elif measured and course is not None and label.startswith("SGD"):
             yield from _hopelessly_slow(context, label, measured, course)
-
-
-def _is_nonfinite(losses: Losses | None) -> bool:
-    """Whether the last loss is NaN or infinite: then nothing can be learnt at any rate."""
-    return losses is not None and bool(losses.last) and not math.isfinite(losses.last[-1].value)
 
 
 def _is_matrix(parameter: ParameterHistory) -> bool:

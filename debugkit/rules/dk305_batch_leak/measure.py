@@ -35,6 +35,8 @@ def replace_sample_zero(setup: TrainingSetup) -> BatchIndependence:
     if moved <= threshold:
         return BatchIndependence(size, output, moved, 0, False, threshold, "")
     fewer = _with_one_fewer(setup, size)
+    if fewer is None and (graph := _is_a_graph(setup, size)) is not None:
+        raise NotExamined(f"The samples are the nodes of a graph: `{graph}` has a row and a column for each.")
     try:
         output, moved = _most_moved(_with_a_row_per_sample(before, fewer, size), after, size)
     except NotExamined:  # the sizes were equal by chance
@@ -62,6 +64,22 @@ def _with_one_fewer(setup: TrainingSetup, size: int) -> Pass | None:
         return evaluate(setup, with_rows(setup.fresh_batch(), size, lambda _, tensor: tensor[:-1]))
     except Exception:
         return None
+
+
+def _is_a_graph(setup: TrainingSetup, size: int) -> str | None:
+    """The entry that relates each sample to each, such as an adjacency matrix; None if there is none.
+
+    The model does not run if samples are left out as rows alone, and runs if they are left out as columns there, too.
+    """
+    square = [path for path, tensor in tensors_in(setup.batch) if tensor.shape == (size, size)]
+    batch = with_rows(
+        setup.fresh_batch(), size, lambda path, tensor: tensor[:-1, :-1] if path in square else tensor[:-1]
+    )
+    try:
+        evaluate(setup, batch)
+    except Exception:
+        return None
+    return square[0] if square else None
 
 
 def _with_a_row_per_sample(before: Pass, fewer: Pass | None, size: int) -> Pass:

@@ -20,7 +20,7 @@ from torch.utils.data import (
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import entry
-from debugkit.interventions.program_lines import batches_made_at, files_on_the_stack, only_call
+from debugkit.interventions.program_lines import batches_made_at, files_on_the_stack, line_that_built
 from debugkit.loader_samples import left_as_it_was
 from debugkit.rules.dk318_sorted_training_data import LabelOrder
 from debugkit.setup import TrainingSetup
@@ -60,7 +60,7 @@ def read_pairs_of_samples(setup: TrainingSetup) -> LabelOrder:
         after_shuffle=after_shuffle,
         log10_p=_log10_at_most(different, len(first), after_shuffle),
         overlapping=overlapping,
-        made_at=only_call("DataLoader", files_on_the_stack()) or batches_made_at(loader),
+        made_at=line_that_built(loader, files_on_the_stack()) or batches_made_at(loader),
     )
 
 

@@ -1,10 +1,10 @@
 """Dropout is active although the model is in eval mode.
 
 ## What it finds
-Operations that drop values while every module is in eval mode: dropout, attention with `dropout_p` above 0, a random
-slope (RReLU), or a tensor multiplied by a random mask of zeros and ones. Usual causes: `F.dropout(x, p)`, whose
-`training` argument is True by default, and `dropout_p=self.dropout` in `scaled_dot_product_attention`, which does not
-depend on the mode at all.
+Operations that drop values while every module is in eval mode, also those that the loss function holds: dropout,
+attention with `dropout_p` above 0, a random slope (RReLU), or a tensor multiplied by a random mask of zeros and ones.
+Usual causes: `F.dropout(x, p)`, whose `training` argument is True by default, and `dropout_p=self.dropout` in
+`scaled_dot_product_attention`, which does not depend on the mode at all.
 
 ## Why it hurts
 The same checkpoint gives a different action at each call, and a worse one. Success rates vary from run to run, and a

@@ -20,8 +20,9 @@ sampler and random states together with the weights.
 
 ## When it stays silent
 Buffers with `persistent=False` that are recomputed, tied weights, BatchNorm, momentum, and generators, which count as
-random state. Steps that are not repeatable even without saving are not examined (see DK701). Schedulers and samplers
-belong to the loop and are not checked.
+random state. State with a row for each sample of the batch, such as the carried state of an LSTM: it belongs to the
+samples that were read last. Parameters of a criterion, which has a state_dict of its own. Steps that are not repeatable
+even without saving are not examined (see DK701). Schedulers and samplers belong to the loop and are not checked.
 
 ## Cost
 These are three training steps, and two more if the runs differ.

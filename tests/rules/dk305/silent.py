@@ -89,3 +89,42 @@ def features_of_a_table_that_has_as_many_rows_as_the_batch():
         "batch": torch.randn(5, 6),
         "loss_fn": lambda model, batch: model(batch)["features"].square().mean(),
     }
+
+
+def nodes_of_a_graph():
+    """The whole graph is one batch: the adjacency matrix has a row and a column for each node."""
+
+    class Convolution(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.head = nn.Linear(6, 8), nn.Linear(8, 2)
+
+        def forward(self, nodes, adjacency):
+            return self.head(adjacency @ self.hidden(adjacency @ nodes).relu())
+
+    adjacency = (torch.rand(9, 9) < 0.5).float() + torch.eye(9)
+    return {
+        "model": Convolution(),
+        "batch": {"nodes": torch.randn(9, 6), "adjacency": adjacency / adjacency.sum(1, keepdim=True)},
+        "loss_fn": lambda model, batch: model(batch["nodes"], batch["adjacency"]).square().mean(),
+        "expect": {"not_examined": "The samples are the nodes of a graph: `adjacency` has a row and a column for each"},
+    }
+
+
+def list_of_sequences_of_several_lengths():
+    """The first dimension of each tensor is time, not the batch: two sequences are as long by chance."""
+
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.rnn, self.head = nn.Embedding(20, 8), nn.GRU(8, 8), nn.Linear(8, 3)
+
+        def forward(self, ids):
+            return self.head(self.rnn(self.embedding(ids))[0])
+
+    return {
+        "model": Tagger(),
+        "batch": [torch.arange(length) for length in (4, 6, 6, 3, 7, 5)],
+        "loss_fn": lambda model, batch: torch.stack([model(ids).square().mean() for ids in batch]).mean(),
+        "expect": {"not_examined": ""},
+    }
