@@ -28,6 +28,7 @@ from debugkit.rule import all_rules  # noqa: E402
 from faults.fault import all_faults, examine  # noqa: E402
 from faults.first_attempts import ALARMS, REAL_FAULTS, TOPICS  # noqa: E402
 from healthy.program import all_programs, built  # noqa: E402
+from strangers.corpus import summary  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "debugkit" / "accuracy.md"
 _ROW = re.compile(r"^\| (?:(DK\d{3}) \| )?`(\w+)` \|")
@@ -126,6 +127,10 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         f"in {seconds:.0f} CPU seconds.",
         "",
         *_first_attempts(silences),
+        "## Programs in the manner of other people's code",
+        "",
+        summary(),
+        "",
         "## Correct programs",
         "",
         "| program | topic | false alarms |",
