@@ -106,11 +106,11 @@ def _calls_in(path: Path, _changed: int) -> dict[str, list[tuple[int, str]]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return {}
-    targets = {
-        id(node.value): getattr(node.targets[0], "attr", None) or getattr(node.targets[0], "id", "")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-    }
+    targets: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            targets[id(node.value)] = str(getattr(target, "attr", None) or getattr(target, "id", ""))
     found: dict[str, list[tuple[int, str]]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

@@ -106,8 +106,8 @@ def summary() -> str:
         f"{len(told)} faults for which there is a rule and {without} for which there is none. At first, {alarms} of "
         f"the programs raised a false alarm, {named} of the {len(told)} faults were named, and {placed} of these at "
         f"their place. After the rules were changed, it is {alarms_now}, {named_now} and {placed_now}. Places were "
-        "marked before the first attempt, and corrected where the finding named the module, parameter or input with the "
-        "fault instead of its line."
+        "marked before the first attempt, and corrected where the finding named the module, parameter or input with "
+        "the fault instead of its line."
     )
 
 
