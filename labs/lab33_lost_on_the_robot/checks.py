@@ -98,7 +98,7 @@ def test_tokens_are_those_of_each_observation_alone(submission: Submission, rng:
     kind="invariant",
     title="A batch is computed together, and the cache is used",
     property="All rows must pass through the language model together, once for the logits and once for each generated token. With the cache, and by default, each position must be read once, without it the whole sequence each time, and generating must record no graph.",
-    instrument="python -c 'from policy import *; help(ActionTokenPolicy.generate)'",
+    instrument="python -c 'from policy import *; from labs.vla.dataset import *; b = collate(demonstrations(6, 1), range(6)); p = build_policy(0).eval(); p.language_model.register_forward_pre_hook(lambda m, args, given: print(*given[\"inputs_embeds\"].shape[:2], torch.is_grad_enabled()), with_kwargs=True); p.generate(b); p.generate(b, use_cache=False)'",
 )
 def test_batch_is_computed_together(submission: Submission, rng: Rng) -> None:
     size, seed = rng.integer(3, 7), rng.seed()

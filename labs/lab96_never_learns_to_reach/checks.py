@@ -46,7 +46,7 @@ MIXTURES = {
     kind="behaviour",
     title="Training minimises the documented loss",
     property="In `train()`, each step's loss must be that of the chunks plus a tenth of that of the words, whatever the share of demonstrations, and the weights must follow.",
-    instrument="print(trainer.compute_loss(model, next(iter(trainer.get_train_dataloader()))))",
+    instrument="python -c 'from policy import *; m = build_model(0); t = build_trainer(m, mixture(12, 0), mixture(6, 1), steps=1, folder=Path(\"run\"), seed=0, batch_size=12); print(m(**next(iter(t.get_train_dataloader()))).loss, m(**collate(list(t.train_dataset))).loss)'",
 )
 def test_training_minimises_the_loss(submission: Submission, rng: Rng) -> None:
     for mixture, (demonstrations, captions) in MIXTURES.items():
@@ -71,7 +71,7 @@ def test_training_minimises_the_loss(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="Held-out samples have the same loss",
     property="`evaluate()` must return the documented loss as `eval_loss`, for demonstrations and captions.",
-    instrument="print(trainer.evaluate())",
+    instrument='python -c \'from policy import *; m = build_model(0); t = build_trainer(m, mixture(12, 0), mixture(6, 1), steps=1, folder=Path("run"), seed=0, batch_size=6); print(t.evaluate()["eval_loss"], m(**collate(list(t.eval_dataset))).loss)\'',
 )
 def test_held_out_loss_is_the_same(submission: Submission, rng: Rng) -> None:
     for mixture in ("demonstrations and captions", "one caption", "demonstrations alone"):
@@ -87,7 +87,7 @@ def test_held_out_loss_is_the_same(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="Every sample is in an epoch once, whole and in another order",
     property="Each batch of the Trainer's loader must have the documented loss of its samples, and an epoch must contain each sample once, in batches of the given size and an order that depends on the seed.",
-    instrument="[batch['is_step'].sum() for batch in trainer.get_train_dataloader()]",
+    instrument='python -c \'from policy import *; m = build_model(0); t = build_trainer(m, mixture(12, 0), mixture(6, 1), steps=1, folder=Path("run"), seed=0, batch_size=4); print([(len(b["state"]), b["is_step"].any(dim=1).sum()) for b in t.get_train_dataloader()])\'',
 )
 def test_epoch_is_complete(submission: Submission, rng: Rng) -> None:
     size, samples = rng.integer(2, 5), random_samples(rng, rng.integer(8, 12), rng.integer(4, 7))
@@ -118,7 +118,7 @@ def test_epoch_is_complete(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="A batch is what the policy takes",
     property="`collate` must pad the actions with zeros, mark the expert's steps, give a caption none, and leave out every other column.",
-    instrument="print({name: value.shape for name, value in collate(samples).items()})",
+    instrument="python -c 'from policy import *; print({name: value.shape for name, value in collate([mixture(9, 0)[i] for i in (0, 8)]).items()})'",
 )
 def test_batch_is_documented(submission: Submission, rng: Rng) -> None:
     for mixture, (demonstrations, captions) in MIXTURES.items():
@@ -134,7 +134,7 @@ def test_batch_is_documented(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The samples are the recorded ones",
     property="`mixture` must give two thirds demonstrations with the column `action`, then captions without it, and a Trainer must leave the samples as they are.",
-    instrument="print(mixture(9, seed=0)[0].keys(), mixture(9, seed=0)[8].keys())",
+    instrument="python -c 'from policy import *; print(mixture(9, 0)[0].keys(), mixture(9, 0)[8].keys())'",
 )
 def test_samples_are_the_recorded_ones(submission: Submission, rng: Rng) -> None:
     count, seed = rng.integer(7, 13), rng.seed() % 100_000
@@ -158,7 +158,7 @@ def test_samples_are_the_recorded_ones(submission: Submission, rng: Rng) -> None
     kind="invariant",
     title="Optimizer, schedule and log are those of earlier runs",
     property="The Trainer must use AdamW with weight decay 0.01, warm up for 20 steps and follow a cosine, log both losses when documented, and write only what it is asked to, into its folder.",
-    instrument="print(trainer.optimizer, trainer.state.log_history)",
+    instrument="python -c 'from policy import *; m = build_model(0); t = build_trainer(m, mixture(12, 0), mixture(6, 1), steps=51, folder=Path(\"run\"), seed=0, batch_size=2); t.train(); print(t.optimizer, t.state.log_history)'",
 )
 def test_settings_are_kept(submission: Submission, rng: Rng) -> None:
     steps = rng.integer(51, 56)
