@@ -216,7 +216,9 @@ def _format_of(question: Question) -> str:
     if question.form == "choice":
         return f"the answer is one of: {', '.join(question.choices)}"
     hint = question.hint or "a number"
-    return f"the answer is {hint}, in {question.unit}" if question.unit else f"the answer is {hint}"
+    if not question.unit or question.unit in hint:
+        return f"the answer is {hint}"
+    return f"the answer is {hint}, in {question.unit}"
 
 
 def _sentence(text: str) -> str:

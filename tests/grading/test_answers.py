@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from labs.grading import CheckError, CheckResult, ForkServer, catalog, feedback_steps, grade, gradescope, junit
@@ -110,6 +111,13 @@ def test_the_blank_file_asks_every_question_and_answers_none(asked: Lab) -> None
     found = told(asked, text)
     assert [one.outcome for one in found.values()] == ["failed"] * 3
     assert found["held"].message == ('Not answered yet. Count the bytes. Then write `held = "…"` into answers.toml.')
+
+
+def test_a_unit_that_the_hint_names_is_not_repeated(asked: Lab) -> None:
+    (number,) = [one for one in asked.questions if one.form == "number"]
+    hinted = msgspec.structs.replace(number, hint="a number of bytes below 9000", unit="bytes")
+    text = blank(msgspec.structs.replace(asked, questions=(hinted,)))
+    assert "# The answer is a number of bytes below 9000." in text.splitlines()
 
 
 def test_a_misspelt_key_is_named(asked: Lab) -> None:
