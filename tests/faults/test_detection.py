@@ -20,7 +20,7 @@ def _parameter(fault: Fault) -> Any:
     return pytest.param(fault, id=f"{fault.code}-{fault.name}", marks=marks)
 
 
-@pytest.mark.parametrize("fault", map(_parameter, FAULTS))
+@pytest.mark.parametrize("fault", [_parameter(fault) for fault in FAULTS])
 def test_fault_is_found_with_its_code_at_its_place(fault: Fault) -> None:
     verdict = examine(fault)
     assert verdict.detected, str(verdict)

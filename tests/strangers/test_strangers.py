@@ -8,6 +8,7 @@ import pytest
 
 from strangers.corpus import Fault, Stranger, results, strangers, verdict
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/strangers")
 PROGRAMS = strangers()
 FAULTS = [(stranger, fault) for stranger in PROGRAMS.values() for fault in stranger.faults]
 

@@ -51,7 +51,8 @@ def test_a_process_left_behind_fails_its_test_and_no_other(tmp_path: Path) -> No
     token = f"left-behind-{tmp_path}"
     inner = tmp_path / "tests"  # as here: the configuration is in the folder above
     inner.mkdir()
-    shutil.copy(TESTS / "conftest.py", inner)
+    for name in ("conftest.py", "extended_record.py"):
+        shutil.copy(TESTS / name, inner)
     impatient = (TESTS / "left_behind.py").read_text().replace(f"ENDING_S = {left_behind.ENDING_S}", "ENDING_S = 1")
     (inner / "left_behind.py").write_text(impatient)
     (inner / "test_it.py").write_text(FILE.format(token=token))
