@@ -33,8 +33,8 @@ _DESK, _BETWEEN = 84, 4
 """Letters of a desk's line, and what the space beside a column is as wide as."""
 _SHORT = 22
 """Letters of a cell and its column's name that are on one line with others."""
-_NARROWER = 639
-"""Pixels of the widest screen that shows a plot's narrow variant, as in site.css."""
+_NARROWER = {"svg": 639, "png": 959}
+"""Pixels of the widest screen that shows a picture's narrow variant, as in site.css."""
 _GAP = 6
 """Pixels between the two panels of a film."""
 
@@ -47,19 +47,20 @@ def finished(html: str) -> str:
 
 
 def _for_phones(picture: str) -> str:
-    """The picture, and what a phone shows for it: a plot's narrow variant, or the panels of a film."""
-    plot = re.search(r'src="([^"]+)\.svg"', picture)
-    if plot is None:
+    """The picture, and what a phone shows for it: its narrow variant, or the panels of a film."""
+    found = re.search(r'src="([^"]+)\.(svg|png)"', picture)
+    if found is None:
         return picture + _panels(picture)
-    narrow = f"{plot[1]}_phone.svg"
+    narrow = f"{found[1]}_phone.{found[2]}"
     if narrow.rsplit("/", 1)[-1] not in _narrow_variants():
         return picture
-    return f'<picture><source media="(max-width: {_NARROWER}px)" srcset="{narrow}">{picture}</picture>'
+    return f'<picture><source media="(max-width: {_NARROWER[found[2]]}px)" srcset="{narrow}">{picture}</picture>'
 
 
 @functools.cache
 def _narrow_variants() -> frozenset[str]:
-    return frozenset(path.name for path in (Path(__file__).parent / "lessons").rglob("*_phone.svg"))
+    docs = Path(__file__).parent
+    return frozenset(path.name for folder in ("lessons", "assets") for path in (docs / folder).rglob("*_phone.*"))
 
 
 def _panels(picture: str) -> str:

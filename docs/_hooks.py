@@ -38,6 +38,14 @@ _TERMINAL = re.compile(r'<div class="[^"]*\bterminal\b.*?</div>', re.DOTALL)
 _MARK = re.compile("[✓✗]")
 _LESSON = re.compile(r"lessons/\w+/(\d\d)_\w+\.md")
 _INDEX = "search/search_index.json"
+_LAST_IN_THE_SEARCH = (
+    "decisions.md",
+    "changelog.md",
+    "debugkit/injection.md",
+    "debugkit/third_party.md",
+    "debugkit/accuracy.md",
+)
+"""Long pages that mention much: what answers a question comes before them."""
 _ONLY_AT_THE_ROOT = ("404.html", "objects.inv")
 """Files that every language's build writes there, of which the English ones stay."""
 _navigation: list[Any] = []
@@ -112,6 +120,8 @@ def _finished_markdown(markdown: str, page: Any) -> str:
         markdown = _facts.with_facts(markdown)
     except _facts.UnknownFactError as error:
         raise PluginError(f"{path}: {error}") from None
+    if path in _LAST_IN_THE_SEARCH:
+        page.meta["search"] = {"boost": 0.3}
     page.meta["description"] = _facts.with_facts(page.meta.get("description") or _description(markdown, path))
     if lesson := _LESSON.fullmatch(path):
         markdown = _with_card(markdown, lesson.group(1), path)

@@ -1,89 +1,78 @@
 """The site in a real browser: no errors, nothing wider than the screen, accessible, and usable with the keyboard.
 
 Needs Chromium, and playwright and axe-playwright-python from the extra `dev`; skipped, with the reason, without them.
-By default a page is examined in one of four modes by turns. `SITE_EVERY_MODE=1` examines every page in all of them.
+Here a sample of the pages is examined. `python tests/docs/examine_pages.py` examines all of them in the same way.
 """
 
 from __future__ import annotations
 
-import functools
-import http.server
-import importlib.util
-import os
 import re
-import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from examine_pages import (
+    DESK,
+    PHONE,
+    SCRIPT,
+    SMALL,
+    SMALLEST,
+    SWITCHES,
+    Examiner,
+    axe_script,
+    chromium,
+    paths,
+    sample,
+    served,
+    smallest_text,
+)
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.extended]
 EXTENDED_DEPENDS_ON = ("debugkit", "docs", "labs", "solutions", "tests/docs", "mkdocs.yml", "*.md")
 
-SWITCHES = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-DESK, PHONE, SMALL = {"width": 1440, "height": 900}, {"width": 390, "height": 844}, {"width": 360, "height": 740}
-MODES = {
-    "desk-light": (DESK, "light"),
-    "desk-dark": (DESK, "dark"),
-    "phone-light": (SMALL, "light"),
-    "phone-dark": (SMALL, "dark"),
-}
 LESSON, RULE = "lessons/actions/41_hovers_beside/", "debugkit/rules/dk305_batch_leak/"
-EVERY_MODE = ("", "start/", "symptoms/", "lessons/", LESSON, "debugkit/compare/", "ko/", f"ko/{LESSON}")
-"""Pages of each kind: they are examined in all four modes."""
-OF_THE_RULES = 8
-"""The rules' pages have one form: one page of so many is examined."""
-OF_THE_KOREAN = 24
-"""The Korean pages have the English ones' form: one page of so many is examined in a mode."""
-SMALLEST = 11
-"""Pixels."""
-SERIOUS = ("serious", "critical")
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
+OF_EACH_KIND = (
+    "",
+    "errors/",
+    "symptoms/",
+    "lessons/gradients/",
+    LESSON,
+    RULE,
+    "debugkit/api/",
+    "debugkit/compare/",
+    "ko/",
+)
+OTHERS = 14
+"""Pages that are examined beside those of each kind."""
 
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
     """The built site, served."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with served(site) as address:
+        yield address
 
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
     """Chromium without a window."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
+    if (found := chromium()) is None:
         pytest.skip("there is no Chromium on the PATH")
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with api.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=found, args=SWITCHES)
-        yield chromium
-        chromium.close()
+        opened = started.chromium.launch(executable_path=found, args=SWITCHES)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture
-def axe() -> str:
-    """The script of axe-core."""
-    found = importlib.util.find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
+def examiner(browser: Any, address: str, site: Path) -> Examiner:
+    """A tab in which page after page is examined."""
+    if (axe := axe_script()) is None:
         pytest.skip("axe-playwright-python is not installed")
-    return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+    return Examiner(browser, address, site, axe)
 
 
 @pytest.fixture
@@ -93,53 +82,14 @@ def page(browser: Any, address: str) -> Any:
     return context.new_page()
 
 
-def paths(site: Path) -> list[str]:
-    """The address of every page below the site's."""
-    found = sorted(path.parent.relative_to(site).as_posix() + "/" for path in site.rglob("index.html"))
-    return ["" if path == "./" else path for path in found]
-
-
-def examined(site: Path, mode: int) -> list[str]:
-    """The pages that are examined in a mode."""
-    every = paths(site)
-    if os.environ.get("SITE_EVERY_MODE"):
-        return every
-    korean = [path for path in every if path.startswith("ko/")]
-    rules = [path for path in every if re.match(r"debugkit/rules/dk\d", path)]
-    others = [path for path in every if path not in rules and path not in korean]
-    return [
-        *EVERY_MODE,
-        *others[mode :: len(MODES)],
-        *rules[mode * OF_THE_RULES // 4 :: OF_THE_RULES * 2],
-        *korean[mode * OF_THE_KOREAN // 4 :: OF_THE_KOREAN],
-    ]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_pages_have_no_errors_no_sideways_scrolling_and_no_barriers(
-    browser: Any, address: str, site: Path, axe: str, mode: str
+def test_pages_have_no_errors_no_sideways_scrolling_no_small_text_and_no_barriers(
+    examiner: Examiner, site: Path
 ) -> None:
-    size, scheme = MODES[mode]
-    context = browser.new_context(viewport=size, base_url=address, color_scheme=scheme, reduced_motion="reduce")
-    wrong = []
-    for path in dict.fromkeys(examined(site, list(MODES).index(mode))):
-        page = context.new_page()
-        errors: list[str] = []
-        page.on("console", lambda said, errors=errors: errors.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error, errors=errors: errors.append(str(error)))
-        page.on("requestfailed", lambda request, errors=errors: errors.append(f"not loaded: {request.url}"))
-        page.goto(path)
-        page.wait_for_selector(".md-typeset h1")
-        if (wider := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
-            wrong.append(f"{path} is {wider} pixels wider than the screen")
-        page.evaluate("document.querySelectorAll('details').forEach(fold => (fold.open = true))")
-        page.evaluate(axe)
-        tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
-        only = "{runOnly: tags, resultTypes: ['violations'], selectors: false, iframes: false}"
-        found = page.evaluate(f"tags => axe.run({only})", tags)["violations"]
-        wrong += [f"{path} {one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in SERIOUS]
-        wrong += [f"{path} {error}" for error in errors]
-        page.close()
+    wrong = [
+        one
+        for path in {**dict.fromkeys(OF_EACH_KIND), **dict.fromkeys(sample(paths(site), OTHERS))}
+        for one in examiner.wrong(path)
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -167,38 +117,6 @@ def test_the_first_screen_of_the_home_page_has_what_a_visitor_needs(
         assert box["y"] + box["height"] <= size["height"], f"{what} ends below the first screen"
 
 
-TOO_SMALL = """smallest => [...document.querySelectorAll("article *")]
-  .filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) && e.offsetParent)
-  .filter(e => parseFloat(getComputedStyle(e).fontSize) < smallest)
-  .map(e => `${getComputedStyle(e).fontSize} ${e.textContent.trim().slice(0, 40)}`)"""
-PICTURES = """async () => {
-  document.querySelectorAll("details").forEach(fold => (fold.open = true));
-  const shown = [...document.querySelectorAll("figure img")].filter(e => e.offsetParent);
-  shown.forEach(e => (e.loading = "eager"));
-  await Promise.all(shown.map(e => e.decode()));
-  return shown.map(e => [new URL(e.currentSrc).pathname, e.getBoundingClientRect()])
-    .map(([path, box]) => [path.slice(1), box.left, box.right, box.width]);
-}"""
-
-
-@pytest.mark.parametrize("path", ["", LESSON, RULE, f"ko/{LESSON}"])
-def test_no_text_is_too_small_on_a_small_phone(browser: Any, address: str, path: str) -> None:
-    page = browser.new_context(viewport=SMALL, base_url=address).new_page()
-    page.goto(path)
-    page.evaluate("document.querySelectorAll('details').forEach(fold => (fold.open = true))")
-    assert page.evaluate(TOO_SMALL, SMALLEST) == []
-
-
-@functools.cache
-def smallest_text(figure: Path) -> float:
-    """The size of a figure's smallest text as a share of the figure's width: its letters are paths of 100 units."""
-    drawn = figure.read_text(encoding="utf-8")
-    inside = [1.0, *(float(part) for part in re.findall(r"<use [^>]*scale\(([\d.]+)\)", drawn))]
-    sizes = [100 * float(scale) for scale in re.findall(r"scale\(([\d.]+) -", drawn)]
-    assert sizes, f"{figure.name} has no text"
-    return min(sizes) * min(inside) / float(re.search(r'viewBox="0 0 ([\d.]+)', drawn)[1])
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_figure_is_on_a_small_phones_screen_with_text_that_can_be_read(
     browser: Any, address: str, site: Path, scheme: str
@@ -207,8 +125,7 @@ def test_every_figure_is_on_a_small_phones_screen_with_text_that_can_be_read(
     lessons = [path for path in paths(site) if re.match(r"(ko/)?lessons/\w+/\d", path)]
     plots, wrong = 0, []
     for path in [one for one in lessons if scheme == "light" or one.startswith("ko/")]:
-        page.goto(path)
-        for figure, left, right, width in page.evaluate(PICTURES):
+        for figure, left, right, width in pictures(page, path):
             if left < 0 or right > SMALL["width"]:
                 wrong.append(f"{path} {figure}: from {left:.0f} to {right:.0f}")
             if figure.endswith(".svg"):
@@ -219,17 +136,25 @@ def test_every_figure_is_on_a_small_phones_screen_with_text_that_can_be_read(
     assert not wrong, "\n".join(wrong)
 
 
+def pictures(page: Any, path: str) -> list[tuple[str, float, float, float]]:
+    """The pictures of a page: each one's file, left and right edge, and width."""
+    opened(page, path)
+    return page.evaluate("examine.pictures()")
+
+
+def opened(page: Any, path: str) -> None:
+    """Open a page and its folds."""
+    page.goto(path)
+    page.evaluate(SCRIPT)
+    page.evaluate("examine.open()")
+
+
 def test_a_desk_shows_the_wide_plots(page: Any) -> None:
-    page.goto("lessons/gradients/11_stale_cache/")
-    shown = {Path(figure).name: width for figure, _, _, width in page.evaluate(PICTURES)}
+    shown = {Path(figure).name: width for figure, _, _, width in pictures(page, "lessons/gradients/11_stale_cache/")}
     assert "11_drift.svg" in shown
     assert shown["11_drift.svg"] >= 564
 
 
-OFF_THE_SCREEN = """() => [...document.querySelectorAll(".scroll:has(> table)")].filter(e => e.offsetParent)
-  .filter(e => e.scrollWidth > e.clientWidth + 4 || [...e.querySelectorAll("td")].some(
-    cell => cell.offsetParent && cell.getBoundingClientRect().right > innerWidth + 1))
-  .map(e => `${e.scrollWidth} in ${e.clientWidth}: ${e.textContent.trim().slice(0, 60)}`)"""
 TABLES = (
     "debugkit/compare/",
     "debugkit/hydra/",
@@ -257,9 +182,8 @@ def test_every_column_of_a_table_is_on_the_screen(browser: Any, address: str, si
     page = browser.new_context(viewport=size, base_url=address).new_page()
     wrong = {}
     for path in TABLES:
-        page.goto(path)
-        page.evaluate("document.querySelectorAll('details').forEach(fold => (fold.open = true))")
-        wrong[path] = page.evaluate(OFF_THE_SCREEN)
+        opened(page, path)
+        wrong[path] = page.evaluate("examine.cutTables()")
     assert not any(wrong.values()), {path: tables for path, tables in wrong.items() if tables}
 
 
