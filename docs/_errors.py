@@ -47,7 +47,12 @@ search:
 _INTRO = """# Error messages
 
 What a message means, and what to measure first; paste a part of your message into the search to find it here. The calls
-are to be made in your script, where `model`, `batch`, `loss_fn`, `optimizer` or `dataset` is what you train with.
+are to be made in your script, where `model`, `batch`, `loss_fn`, `optimizer` or `dataset` is what you train with. Most
+are functions of [debugkit](debugkit/index.md):
+
+```sh
+pip install 'debugkit-torch @ git+{{repository}}#subdirectory=debugkit'
+```
 """
 
 

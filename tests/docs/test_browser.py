@@ -115,6 +115,8 @@ def test_the_first_screen_of_the_home_page_has_what_a_visitor_needs(
         assert box is not None, f"{what} is not shown"
         assert box["y"] >= 0, what
         assert box["y"] + box["height"] <= size["height"], f"{what} ends below the first screen"
+    cut = page.locator(".terminal code").evaluate("code => code.scrollWidth - code.clientWidth")
+    assert cut <= 0, "a line of the terminal ends beside the screen"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

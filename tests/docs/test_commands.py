@@ -60,7 +60,8 @@ def commands(page: Path, under: str = "") -> list[str]:
     if under:
         text = re.split(r"^## ", text.split(f"\n## {under}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return [line.split("#")[0].strip() for block in blocks for line in block.splitlines() if line.split("#")[0].strip()]
+    lines = [re.split(r"(?:^|\s)#", line)[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
 
 
 @pytest.fixture
