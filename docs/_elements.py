@@ -24,6 +24,9 @@ _IN_FIGURE = re.compile(r"(<figure>\s*)(?:<p>)?(<img [^>]*>)(?:</p>)?")
 _TABLE = re.compile(r"<table>(.*?)</table>", re.DOTALL)
 _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
 _CELL = re.compile(r"<(?P<kind>t[hd])(?P<attributes>[^>]*)>(?P<content>.*?)</t[hd]>", re.DOTALL)
+_HEADER = re.compile(r"(<th[^>]*>)([^<]*)(</th>)")
+_INSIDE_A_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""Where a name such as `DebugUnderflowOverflow` may break."""
 _CODE = re.compile(r"<code[^>]*>.*?</code>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 _PHONE_WORDS, _PHONE_CELLS = 39, 56
@@ -97,6 +100,7 @@ def _table(inside: str) -> str:
         inside = _ROW.sub(lambda row: _labelled(row[0], names), inside)
     if sum(fixed) + _BETWEEN * len(columns) > _DESK:
         classes.append("wraps")
+        inside = _HEADER.sub(lambda cell: cell[1] + _INSIDE_A_WORD.sub("<wbr>", cell[2]) + cell[3], inside)
     return f'<table class="{" ".join(classes)}">{inside}</table>'
 
 
