@@ -9,6 +9,8 @@ import pytest
 
 from examine_pages import SWITCHES, Examiner, axe_script, chromium, sample, served
 
+EXTENDED_DEPENDS_ON = ("tests/docs",)
+
 PAGE = """<!doctype html><html lang="en"><head><title>A page</title><link rel="icon" href="data:,">
 <meta name="viewport" content="width=device-width"><style>{style}</style></head>
 <body data-md-color-scheme="default">
