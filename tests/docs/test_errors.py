@@ -205,7 +205,7 @@ def found(site: Path) -> dict[str, list[str]]:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed: the site's search is JavaScript")
-    queries = json.dumps([query for query, _ in [*_queries(), *_parts()]])
+    queries = json.dumps([query for query, _ in [*_queries(), *_parts(), *_fragments()]])
     asked = subprocess.run([node, SITE_SEARCH, site], input=queries, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
     return json.loads(asked.stdout)
@@ -226,6 +226,34 @@ def _parts() -> Iterator[tuple[str, str]]:
         yield " ".join(words[: max(4, len(words) // 2)]), message.anchor
         for other in message.also:
             yield other, message.anchor
+
+
+PASTED = {
+    "one of the variables needed for gradient computation has been modified by an inplace operation": (
+        "errors/#modified-by-an-inplace-operation"
+    ),
+    "Trying to backward through the graph a second time": "errors/#backward-a-second-time",
+    "returned nan values in its 0th output": "errors/#returned-nan-values",
+    "Expected to have finished reduction in the prior iteration before starting a new": "errors/#finished-reduction",
+    "loss not decreasing": "guides/not_learning/",
+    "loss does not decrease": "guides/not_learning/",
+}
+
+
+def _fragments() -> Iterator[tuple[str, str]]:
+    """Each of these whole, and any five or more words of it that follow each other."""
+    for message, address in PASTED.items():
+        words = message.split()
+        yield message, address
+        for first in range(len(words)):
+            for end in range(first + 5, len(words) + 1):
+                yield " ".join(words[first:end]), address
+
+
+@pytest.mark.slow
+def test_the_search_leads_from_any_five_words_of_a_message_to_its_entry(found: dict[str, list[str]]) -> None:
+    missed = {query: found[query][:2] for query, address in _fragments() if found[query][:1] != [address]}
+    assert not missed
 
 
 @pytest.mark.slow
