@@ -140,7 +140,7 @@ def test_saved_configuration_repeats_the_run(submission: Submission, rng: Rng) -
 @check(
     kind="invariant",
     title="The settings have the keys and values that they had",
-    property="`conf` must give the same keys and values as before, and no other key may change what a run uses.",
+    property="`conf` must give the same keys and values as before, an experiment must be able to set each of them, and no other key may change what a run uses.",
     instrument="python train.py --cfg job",
 )
 def test_settings_have_their_keys(submission: Submission, rng: Rng) -> None:
@@ -153,6 +153,11 @@ def test_settings_have_their_keys(submission: Submission, rng: Rng) -> None:
         expect(sorted(found), f"the keys {words}").equals(sorted(wanted))
         for name, value in wanted.items():
             expect(found[name], f"{name} {words}").equals(value)
+    own = {name: rng.integer(100, 200) for name in OWN_KEYS}
+    experiment = {"experiment/own.yaml": f"# @package _global_\n{json.dumps(nested(own))}"}
+    found = flat(submission.observe("composed", overrides=["experiment=own"], files=experiment))
+    for name, value in own.items():
+        expect(found.get(name), f"{name} with an experiment that sets every key").equals(value)
     few, other = rng.integer(2, 5), rng.integer(6, 12)
     for key in ("train.draws", "robot.draws"):
         run = submission.observe("run", overrides=[*SHORT, f"policy.draws={few}", f"+{key}={other}"])

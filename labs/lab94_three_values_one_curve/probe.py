@@ -76,9 +76,11 @@ def run(
     return {one.name: getattr(seen, one.name) for one in fields(Run) if one.name != "message"}
 
 
-def composed(learner: Any, overrides: Sequence[str] = ()) -> dict[str, Any] | None:
-    """The configuration that `main` passes to `train`."""
-    return OmegaConf.to_container(_configuration(learner, overrides), resolve=True)  # type: ignore[return-value]
+def composed(
+    learner: Any, overrides: Sequence[str] = (), files: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
+    """The configuration that `main` passes to `train`; `files` of conf/ are replaced or added."""
+    return OmegaConf.to_container(_configuration(learner, overrides, files), resolve=True)  # type: ignore[return-value]
 
 
 def held_out_loss(learner: Any, seed: int) -> float:
@@ -128,14 +130,14 @@ class _EnoughError(Exception):
     """Ends a run where training would start."""
 
 
-def _configuration(learner: Any, overrides: Sequence[str]) -> DictConfig:
+def _configuration(learner: Any, overrides: Sequence[str], files: Mapping[str, str] | None = None) -> DictConfig:
     found: list[DictConfig] = []
 
     def stop(cfg: DictConfig) -> Any:
         found.append(cfg)
         raise _EnoughError
 
-    with _conf(learner) as conf, patch.object(learner.train, "train", stop), redirect_stderr(io.StringIO()):
+    with _conf(learner, files) as conf, patch.object(learner.train, "train", stop), redirect_stderr(io.StringIO()):
         try:
             _main(learner, conf, overrides)
         except _EnoughError:
