@@ -237,7 +237,7 @@ def test_other_sizes_and_devices(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The tokenizer appends tokens and keeps ids",
     property="Ids must be given in order and never change, a known token must not be added again, and `add_tokens` must return how many are new.",
-    instrument="tokenizer = Tokenizer(['go', 'to']); print(tokenizer.add_tokens(['to', 'stop']), tokenizer.ids(['go', 'stop']))",
+    instrument='python -c \'from policy import *; tokenizer = Tokenizer(["go", "to"]); print(tokenizer.add_tokens(["to", "stop"]), tokenizer.ids(["go", "stop"]))\'',
 )
 def test_tokenizer(submission: Submission) -> None:
     first, then = ["pick", "up", "the", "cup"], ["cup", "now", "pick", "slowly"]

@@ -30,7 +30,7 @@ NOTHING = "nothing"
     kind="behaviour",
     title="The trainable parameters are those of the docstring",
     property="Every parameter of the vision tower and of the token embeddings must be frozen, and no other parameter.",
-    instrument="debugkit.check(policy, batch, declare=Declare(trainable=(…)), select=['DK113'])",
+    instrument="python -c 'from policy import *; print([name for name, p in build_policy(0).named_parameters() if p.requires_grad])'",
 )
 def test_trainable_set_is_exact(submission: Submission) -> None:
     required = submission.observe("trainable")

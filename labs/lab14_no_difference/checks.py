@@ -108,7 +108,7 @@ def test_training_moves_every_part(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The robot executes two actions of each chunk",
     property="`select_action` must return the first two actions of a chunk, one after the other, then those of the next chunk; `reset` begins a new one. The policy itself gives a loss where there are actions, else a chunk.",
-    instrument="python -c 'from policy import *; print(build_policy(0).queue)'",
+    instrument="python -c 'from policy import *; from labs.vla.dataset import *; from labs.vla.policy import OBSERVATION_KEYS; b = collate(demonstrations(1, 1), [0]); seen = {name: b[name] for name in OBSERVATION_KEYS}; p = build_policy(0).eval(); print(p(**seen).action[0], *(p.select_action(seen) for _ in range(3)), sep=\"\\n\")'",
 )
 def test_robot_executes_two_actions(submission: Submission, rng: Rng) -> None:
     size, seed = rng.integer(2, 4), rng.seed()

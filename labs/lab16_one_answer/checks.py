@@ -48,7 +48,7 @@ def test_gradient_reaches_the_first_layer(submission: Submission, rng: Rng) -> N
     kind="behaviour",
     title="The gradient is the derivative of the loss",
     property="Moving a part of the head, or the feature, a little along its gradient must raise the loss with a slope equal to the gradient's norm.",
-    instrument="debugkit.gradcheck(head, feature)",
+    instrument="debugkit.gradcheck(policy.head, torch.randn(2, 64))",
 )
 def test_gradient_is_the_slope_of_the_loss(submission: Submission, rng: Rng) -> None:
     size = rng.integer(3, 9)

@@ -118,7 +118,7 @@ def test_loud_head_trains(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The bins compete as sharply as before",
     property=f"Logits must be the head's output divided by the temperature of {TEMPERATURE}, without a bound.",
-    instrument="python -c 'from policy import *; print(TEMPERATURE, SureTokenHead.forward)'",
+    instrument="python -c 'from policy import *; import torch; head, x = build_policy(0).head, 99 * torch.randn(1, 64); print((TokenHead.forward(head, x) / head(x)).aminmax())'",
 )
 def test_temperature_is_unchanged(submission: Submission, rng: Rng) -> None:
     batch, seed = random_batch(rng, 3), rng.seed()
@@ -133,7 +133,7 @@ def test_temperature_is_unchanged(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The policy still reports its confidence",
     property="log_probability must be the sum of the chosen bins' log-probabilities, one number per frame, at any confidence.",
-    instrument="python -c 'from policy import *; help(SurePolicy.log_probability)'",
+    instrument="python -c 'from policy import *; from labs.vla.dataset import *; print(build_policy(0).eval().log_probability(collate(demonstrations(4, 1), range(4))))'",
 )
 def test_sureness_is_right(submission: Submission, rng: Rng) -> None:
     for size, louder in ((rng.integer(2, 6), 1.0), (1, LOUD)):

@@ -96,7 +96,7 @@ def test_lost_frame_is_black(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="Observations are prepared one by one",
     property="In a batch of robots with different cameras, each row must be that robot's own observation: image, state and instruction. The robot's image must not be modified.",
-    instrument="python -c 'from policy import *; print({name: value.shape for name, value in prepare_batch([]).items()})'",
+    instrument='python -c \'from policy import *; seen = [{"image": np.full((h, 64, 3), 9 * h, np.uint8), "state": np.full(3, h, np.float32), "instruction": "go to red"} for h in (20, 28)]; print(*({name: value[-1].float().mean() for name, value in prepare_batch(some).items()} for some in (seen, seen[1:])), sep="\\n")\'',
 )
 def test_rows_are_independent(submission: Submission, rng: Rng) -> None:
     seen = random_observations(rng)

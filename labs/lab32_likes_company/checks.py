@@ -128,7 +128,7 @@ def test_batch_holds_the_plans(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The policy says its most likely words",
     property="`say` must decode one word at a time, never <start>, until <end>, which it leaves out, or until there are 16 words.",
-    instrument="python -c 'from policy import *; help(PlanningPolicy.say)'",
+    instrument="python -c 'from policy import *; from labs.vla.dataset import *; print(build_policy(0).eval().say(collate(demonstrations(4, 1), range(4))))'",
 )
 def test_policy_says_the_likeliest_words(submission: Submission, rng: Rng) -> None:
     observation, seed = observed(rng, 4), rng.seed()

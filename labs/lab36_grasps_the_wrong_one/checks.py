@@ -80,7 +80,7 @@ def test_a_red_block_is_red(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="Every pixel is as the camera saw it",
     property="What the policy learns from, what it receives on the robot, and the files in a viewer must be what the cameras saw: RGB, each pixel in its place, for any number and size of images.",
-    instrument="debugkit.check(policy, batch, declare=Declare(training_path=…, serving_path=…, raw_frame=…), select=['DK407'])",
+    instrument="debugkit.check(policy, batch, declare=debugkit.Declare(training_path=training, serving_path=serving, raw_frame=frame), select=['DK407'])",
 )
 def test_every_pixel_is_as_seen(submission: Submission, rng: Rng) -> None:
     results = []
@@ -150,7 +150,7 @@ def test_files_of_another_program(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="Only images go through the files",
     property="State, instruction, actions and padding must be unchanged in what the policy learns from, and state and instruction on the robot. `grab` must give RGB images, and neither `grab` nor `record` nor `observe` may modify what it receives.",
-    instrument="python -c 'from policy import *; help(Recording)'",
+    instrument="python -c 'from policy import *; from labs.two_cameras import *; given = as_delivered(np.full((1, 64, 64, 3), (220, 40, 40), np.uint8)); before = {name: value.copy() for name, value in given.items()}; record(grab(given)); print({name: (given[name] == value).all() for name, value in before.items()})'",
 )
 def test_only_images_go_through_the_files(submission: Submission, rng: Rng) -> None:
     for size in SIZES:
@@ -176,7 +176,7 @@ def test_only_images_go_through_the_files(submission: Submission, rng: Rng) -> N
     kind="invariant",
     title="The robot does what the policy predicts",
     property="The actions must be the policy's prediction for its input, unchanged and not limited. Another image of either camera and another instruction must each change the actions.",
-    instrument="python -c 'from policy import *; help(act)'",
+    instrument="python -c 'from policy import *; from labs.two_cameras import *; seen = as_delivered(np.full((1, 64, 64, 3), 90, np.uint8)), np.zeros((1, 3), np.float32), [\"go to red\"]; p = Policy.from_base().eval(); print(act(p, *seen), p.predict(observe(*seen)))'",
 )
 def test_robot_acts_as_the_policy(submission: Submission, rng: Rng) -> None:
     seed = rng.seed()

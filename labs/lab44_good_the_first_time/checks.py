@@ -86,7 +86,7 @@ def test_gripper_follows_the_largest_command(submission: Submission, rng: Rng) -
     kind="behaviour",
     title="A new episode begins without the plans of the last one",
     property="After `reset(ended)` the robots of which `ended` is true must act as in a first episode, however many they are and whenever their episodes end.",
-    instrument="debugkit.check(robots, batch, select=['DK406'], declare=Declare(reset=lambda robots: robots.reset(torch.tensor([True]))))",
+    instrument="debugkit.check(robots, batch, select=['DK406'], declare=debugkit.Declare(reset=lambda robots: robots.reset(torch.tensor([True]))))",
 )
 def test_new_episode_begins_without_old_plans(submission: Submission, rng: Rng) -> None:
     measured = []

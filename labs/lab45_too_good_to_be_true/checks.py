@@ -61,7 +61,7 @@ CASES = (ACTING, ALONE, TRAINING)
     kind="behaviour",
     title="The future does not change the action",
     property="With another next state in the window, the predicted chunk must be the same, to the last bit.",
-    instrument="debugkit.check(policy, batch, declare=Declare(future=('state[2:]',)), select=['DK404'])",
+    instrument="debugkit.check(policy, batch, declare=debugkit.Declare(future=('state[2:]',)), select=['DK404'])",
 )
 def test_future_moves_nothing(submission: Submission, rng: Rng) -> None:
     for size in (rng.integer(2, 9), 1):

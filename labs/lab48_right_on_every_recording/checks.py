@@ -47,7 +47,7 @@ NONE, NAMED, UNNAMED = "no error", "an error that names the setting", "an error 
     kind="behaviour",
     title="The robot's policy receives what it was trained with",
     property="For the same raw frames, training and a robot that loaded the checkpoint must give the policy identical pixel values, token ids, masks and states, with any settings.",
-    instrument="debugkit.check(policy, batch, declare=Declare(training_path=…, serving_path=…, raw_frame=…), select=['DK407'])",
+    instrument="debugkit.check(policy, batch, declare=debugkit.Declare(training_path=training, serving_path=robot.observe, raw_frame=frame), select=['DK407'])",
 )
 def test_both_paths_agree(submission: Submission, rng: Rng) -> None:
     seen = []
@@ -123,7 +123,7 @@ def test_checkpoint_is_complete(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The robot does what the policy predicts",
     property="For any number of robots, the actions must be the prediction of the checkpoint's weights for the prepared observations, unchanged.",
-    instrument="python -c 'from policy import *; help(Robot.act)'",
+    instrument='python -c \'from policy import *; from labs.wide_camera import *; p = Policy.from_base().eval(); save_checkpoint(Path("here"), p, TRAINED_WITH, {}); robot = Robot(Path("here")); seen = observations_of(wide_demonstrations(2, 48)); print(robot.act(seen)[:, 0], p.predict(robot.observe(seen))[:, 0])\'',
 )
 def test_robot_acts_as_the_policy(submission: Submission, rng: Rng) -> None:
     for size, settings in ((1, None), (rng.integer(3, 6), random_settings(rng))):

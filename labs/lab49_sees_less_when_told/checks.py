@@ -48,7 +48,7 @@ NARROW = 32
     kind="behaviour",
     title="The policy holds every tensor of the checkpoint",
     property="After loading, each tensor of the file must be in the policy, bit for bit; also when another file is loaded later.",
-    instrument="debugkit.check(policy, batch, declare=Declare(checkpoint=BASE_CHECKPOINT), select=['DK114'])",
+    instrument="debugkit.check(policy, batch, declare=debugkit.Declare(checkpoint=BASE_CHECKPOINT), select=['DK114'])",
 )
 def test_policy_holds_the_file(submission: Submission, rng: Rng) -> None:
     other, seed = another_checkpoint(rng), rng.seed()

@@ -50,7 +50,7 @@ STARTS: dict[str, tuple[bool, tuple[str, ...]]] = {
     kind="behaviour",
     title="Every module gets its mode back",
     property="Inside `evaluating`, every module must be in evaluation mode; afterwards each must be in the mode it was in before, even if the block raised. `act` and `validate` must change no mode either.",
-    instrument="with debugkit.watch(policy, optimizer) as run: train(policy, optimizer, …)",
+    instrument="with debugkit.watch(policy, optimizer) as run: train(policy, optimizer, stream, validation, every=10)",
 )
 def test_modes_are_restored(submission: Submission, rng: Rng) -> None:
     batch = random_batch(rng, 1)
@@ -101,7 +101,7 @@ def test_evaluation_is_repeatable(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="Dropout is active in every training step",
     property="Each training step must run in training mode and drop about 15 % of the feature, before and after validations, one of which fails.",
-    instrument="with debugkit.watch(policy, optimizer) as run: train(policy, optimizer, …)",
+    instrument="with debugkit.watch(policy, optimizer) as run: train(policy, optimizer, stream, validation, every=10)",
 )
 def test_dropout_is_alive_in_training(submission: Submission, rng: Rng) -> None:
     stream = [random_batch(rng, 32) for _ in range(STEPS)]

@@ -33,7 +33,7 @@ NOTHING = "nothing"
     kind="behaviour",
     title="The gradient is the whole batch's, with 1, 2, 4 or 8 micro-batches",
     property="In float64 the accumulated gradient must be that of one batch of all frames, whatever the number of micro-batches and the policy's mode.",
-    instrument="debugkit.check(policy, batch, loss_fn, declare=Declare(accumulation=4), select=['DK507'])",
+    instrument="debugkit.check(policy, batch, loss_fn, declare=debugkit.Declare(accumulation=4), select=['DK507'])",
 )
 def test_gradient_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
     batch, seed = unequal_batch(rng, 8), rng.seed()

@@ -35,7 +35,7 @@ TOLERANCE = 3e-6
     kind="behaviour",
     title="The step fits, including the backward pass",
     property="In every budget that fits some micro-batch, the step must halve its micro-batch until it runs.",
-    instrument="debugkit.find_batch_size(make_batch, policy, budget_bytes=...)",
+    instrument="debugkit.find_batch_size(lambda size: {name: value[:size] for name, value in batch.items()}, policy, budget_bytes=12 * 2**20, largest=len(batch['state']))",
 )
 def test_the_step_fits(submission: Submission, rng: Rng) -> None:
     batch = unequal_batch(rng, FRAMES)
@@ -118,7 +118,7 @@ def test_nothing_fits(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="As few micro-batches as fit",
     property="The micro-batch must be the whole batch, halved no more often than necessary.",
-    instrument="debugkit.find_batch_size(make_batch, policy, budget_bytes=...)",
+    instrument="debugkit.find_batch_size(lambda size: {name: value[:size] for name, value in batch.items()}, policy, budget_bytes=12 * 2**20, largest=len(batch['state']))",
 )
 def test_as_few_micro_batches_as_fit(submission: Submission, rng: Rng) -> None:
     batch = unequal_batch(rng, FRAMES)

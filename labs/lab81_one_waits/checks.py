@@ -40,7 +40,7 @@ ONE_BLIND, NONE_BLIND = "if only process 0 has images", "if both processes have 
     kind="behaviour",
     title="Both processes finish, whichever has no image",
     property="Whichever process has a batch without images, both must take one step per batch, and have the weights that one process would have after training on all frames.",
-    instrument="debugkit.watch(model, optimizer, select=['DK801', 'DK802', 'DK804']), in each process",
+    instrument="debugkit.watch(model, optimizer, select=['DK801', 'DK802', 'DK804'])",
 )
 def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
     size, seed = rng.integer(3, 6), rng.seed()

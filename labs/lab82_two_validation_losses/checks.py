@@ -35,7 +35,7 @@ TRAINING_STEPS, BAR = 40, 0.42
     kind="behaviour",
     title="The processes keep the same weights",
     property="Wrapping must give both processes the weights of process 0, and after every step all parameters must be equal in both, to the last bit.",
-    instrument="debugkit.watch(policy, optimizer, select=['DK802', 'DK803']), in each process",
+    instrument="python -c 'from policy import *; from labs.processes import in_processes; from labs.vla.dataset import batches, demonstrations; work = lambda rank, report: (p := wrap(build_policy(rank)), train(p, torch.optim.SGD(p.parameters(), lr=0.1), batches(demonstrations(8, rank), 4, 2, rank)), report([sum(w.double().sum().item() for w in m.parameters()) for m in (p.backbone, p.head)])); print([one.results for one in in_processes(work, 2)])'",
 )
 def test_processes_keep_the_same_weights(submission: Submission, rng: Rng) -> None:
     seed = rng.seed()
@@ -58,7 +58,7 @@ def test_processes_keep_the_same_weights(submission: Submission, rng: Rng) -> No
     kind="behaviour",
     title="Several processes take the steps of one",
     property="The weights after training must be those of one process that trains on the mean of all losses, for two processes and for three, with batches of different sizes and with an optimizer that is not linear in the gradient. The returned losses must be the means.",
-    instrument="debugkit.gradient_table(policy, batch), in each process",
+    instrument="python -c 'from policy import *; from labs.processes import in_processes; from labs.vla.dataset import batches, demonstrations; work = lambda rank, report: (p := wrap(build_policy(0)), train(p, torch.optim.SGD(p.parameters(), lr=0.1), batches(demonstrations(8, rank), 4, 1, rank)), report([sum(w.grad.square().sum().item() for w in m.parameters() if w.grad is not None) for m in (p.backbone, p.head)])); print([one.results for one in in_processes(work, 2)])'",
 )
 def test_processes_take_the_steps_of_one(submission: Submission, rng: Rng) -> None:
     seed = rng.seed()
@@ -86,7 +86,7 @@ def test_processes_take_the_steps_of_one(submission: Submission, rng: Rng) -> No
     kind="behaviour",
     title="A process validates alone",
     property="The validation loss must be that of the whole batch in evaluation mode, without a gradient, also if only one of the two processes validates.",
-    instrument="policy.eval(); validation_loss(policy, batch)",
+    instrument="python -c 'from policy import *; from labs.processes import in_processes; from labs.vla.dataset import batches, demonstrations; b = next(batches(demonstrations(8, 0), 8, 1, 0)); work = lambda rank, report: (p := wrap(build_policy(0)), rank or report(validation_loss(p, b))); print([(one.how, one.results) for one in in_processes(work, 2)])'",
 )
 def test_a_process_validates_alone(submission: Submission, rng: Rng) -> None:
     for alone, size in enumerate((rng.integer(1, 3), rng.integer(3, 7))):

@@ -72,7 +72,7 @@ def test_every_epoch_has_an_order_of_its_own(submission: Submission, rng: Rng) -
     kind="behaviour",
     title="The processes divide the frames in every epoch",
     property="In every epoch, each frame must be used by at most one process and at most once, all processes must have equally many full batches, and only frames that do not fill a round of them may be left out.",
-    instrument="print(list(build_loader(frames, 4, rank=0, world_size=2, seed=0).batch_sampler))",
+    instrument="python -c 'from policy import *; from labs.vla.dataset import *; frames = demonstrations(30, 0); print(*(list(build_loader(frames, 4, rank=rank, world_size=2, seed=0).batch_sampler) for rank in (0, 1)), sep=\"\\n\")'",
 )
 def test_processes_divide_the_frames(submission: Submission, rng: Rng) -> None:
     measured = []
@@ -129,7 +129,7 @@ def test_no_process_waits_for_another(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="A run that continues gets the same batches",
     property="The batches of an epoch must follow from the seed and the epoch's number alone. A run with the same seed must have the same ones, and a run that continues after any step must have those that it would have had.",
-    instrument="python -c 'from policy import *; help(train)'",
+    instrument="python -c 'from policy import *; from labs.vla.dataset import *; loader = build_loader(demonstrations(30, 0), 4, rank=0, world_size=2, seed=0); print(*(list(epoch_of(loader, 1, done).batch_sampler) for done in (0, 2)), sep=\"\\n\")'",
 )
 def test_continued_run_gets_the_same_batches(submission: Submission, rng: Rng) -> None:
     continued, measured = [], []

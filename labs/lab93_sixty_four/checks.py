@@ -34,7 +34,7 @@ LOSS_BAR = 0.65
     kind="behaviour",
     title="Three command lines compose the correct settings",
     property="The project's settings must override the shared ones, an experiment must override the project's, and the command line must override everything.",
-    instrument='print(provenance("conf", "config", ["experiment=large_batch"]))   # debugkit.integrations.hydra',
+    instrument='python -c \'from debugkit.integrations.hydra import provenance; print(provenance("conf", "config", ["experiment=large_batch"]))\'',
 )
 def test_three_command_lines(submission: Submission) -> None:
     seen = [submission.observe("composed", overrides=list(line))["train"] for line in COMMAND_LINES]
@@ -55,7 +55,7 @@ def test_three_command_lines(submission: Submission) -> None:
     kind="behaviour",
     title="The order holds for any settings",
     property="Whichever of the four sources sets a value, and with whatever number, the same source must win: shared groups, project, experiment, command line.",
-    instrument='print(provenance("conf", "config"))   # debugkit.integrations.hydra',
+    instrument='python -c \'from debugkit.integrations.hydra import provenance; print(provenance("conf", "config"))\'',
 )
 def test_order_holds_for_other_numbers(submission: Submission, rng: Rng) -> None:
     sources = random_sources(rng)

@@ -44,7 +44,7 @@ NEVER = 1_000_000
     kind="behaviour",
     title="The same is alive after every step",
     property="In a run without validations, the same autograd nodes, tensors and bytes of tensors must be alive after each step from the third on, in the first epoch and in later ones.",
-    instrument="gc.get_objects() and grad_fn.next_functions, between two steps",
+    instrument="python -c \"import gc, tempfile, torch, train, yaml; from pathlib import Path; c = yaml.safe_load(open('config.yaml')) | dict(frames=16, held_out=8, batch_size=4, validate_every=99, save_every=99); train.train(c | dict(steps=9), Path(tempfile.mkdtemp()), lambda *_: print(sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())))\"",
 )
 def test_the_same_is_alive_after_every_step(submission: Submission, rng: Rng) -> None:
     for words, frames, steps in (("within an epoch", 60, 9), ("over several epochs", 8, 8)):
@@ -61,7 +61,7 @@ def test_the_same_is_alive_after_every_step(submission: Submission, rng: Rng) ->
     kind="behaviour",
     title="What runs after a validation keeps nothing",
     property="After two validations, and after each training pass that follows them, as many tensors and as many bytes of tensors must be alive as before the validations.",
-    instrument="gc.get_objects(), before and after validate()",
+    instrument="python -c \"import gc, tempfile, torch, train, yaml; from pathlib import Path; c = yaml.safe_load(open('config.yaml')) | dict(frames=16, held_out=8, batch_size=4, validate_every=99, save_every=99); train.train(c | dict(steps=9, validate_every=4), Path(tempfile.mkdtemp()), lambda *_: print(sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())))\"",
 )
 def test_later_passes_keep_nothing(submission: Submission, rng: Rng) -> None:
     seen = left_by_validation(submission, rng)
@@ -78,7 +78,7 @@ PASSES = ("the first pass that follows", "the second pass", "the third pass")
     kind="behaviour",
     title="A policy has the hooks that it had before the validation",
     property="A validation, also one that raises, must leave every module with as many hooks as before, those of other code included.",
-    instrument="[len(m._forward_hooks) for m in policy.modules()]",
+    instrument="python -c \"import train; p = train.build_policy(0, 0.1); train.validate(p, train.held_out_batches(8, 4), ['head']); print({n: len(m._forward_hooks) for n, m in p.named_modules() if m._forward_hooks})\"",
 )
 def test_hooks_are_as_before(submission: Submission, rng: Rng) -> None:
     before, *later = left_by_validation(submission, rng)["hooks"]
@@ -93,7 +93,7 @@ def test_hooks_are_as_before(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="A run that was interrupted ends as one that was not",
     property="A job that is ended after any step and started again in the same folder must continue from its newest checkpoint, with the same losses, validations and weights as a job that was never ended.",
-    instrument="python train.py FOLDER, ended and started again",
+    instrument="python -c \"import tempfile, train, yaml; from pathlib import Path; c = yaml.safe_load(open('config.yaml')) | dict(frames=16, held_out=8, batch_size=4, validate_every=99, save_every=99); c['save_every'] = 2; a, b = (Path(tempfile.mkdtemp()) for _ in 'ab'); whole = train.train(c | dict(steps=12), a); train.train(c | dict(steps=8), b); print(*((s, loss, whole.losses[s]) for s, loss in train.train(c | dict(steps=12), b).losses.items()), sep=chr(10))\"",
 )
 def test_interrupted_run_ends_as_an_uninterrupted_one(submission: Submission, rng: Rng) -> None:
     # Whatever is drawn: step 3 is in the first epoch, and after step 10 a later epoch has begun and is not over.
@@ -120,7 +120,7 @@ def test_interrupted_run_ends_as_an_uninterrupted_one(submission: Submission, rn
     kind="behaviour",
     title="A run is that of its settings",
     property="Without interruption, losses, validations and weights must be those of the job that the docstrings describe: fresh and replayed frames, scores in evaluation mode, warm-up, dropout, clipped gradients.",
-    instrument="python train.py FOLDER",
+    instrument="python train.py",
 )
 def test_run_is_that_of_its_settings(submission: Submission, rng: Rng) -> None:
     for replayed in (0, rng.integer(1, 3)):
@@ -144,7 +144,7 @@ def test_run_is_that_of_its_settings(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="A validation reports loss and spreads, and changes nothing",
     property="Loss and every layer's spread must be over all held-out frames, in evaluation mode. Modes, weights, random state and gradients must be as before.",
-    instrument="validate(policy, held_out, watched)",
+    instrument="python -c \"import train; p = train.build_policy(0, 0.1); print(train.validate(p, train.held_out_batches(8, 4), ['head']), p.training)\"",
 )
 def test_validation_reports_its_numbers(submission: Submission, rng: Rng) -> None:
     held_out, seed = [padded_batch(rng, size) for size in (3, 4, 2)], rng.seed() % 1000
@@ -172,7 +172,7 @@ KEPT = {
     kind="invariant",
     title="Checkpoints of earlier releases can be continued",
     property="A checkpoint whose states have the keys that they have today must be continued.",
-    instrument="torch.load('outputs/step_000100.pt')['sampler'].keys()",
+    instrument="python -c \"import tempfile, torch, train, yaml; from pathlib import Path; c = yaml.safe_load(open('config.yaml')) | dict(frames=16, held_out=8, batch_size=4, validate_every=99, save_every=99); f = Path(tempfile.mkdtemp()); train.train(c | dict(steps=2, save_every=2), f); print(torch.load(f / 'step_000002.pt')['sampler'].keys())\"",
 )
 def test_earlier_checkpoints_continue(submission: Submission, rng: Rng) -> None:
     config = small(rng, frames=16, batch_size=4, replayed=1, steps=4, validate_every=NEVER, save_every=2)
