@@ -43,7 +43,7 @@ LOSS_BAR = 1.36
     kind="behaviour",
     title="The number of draws in the configuration is the one that is used",
     property="In training, each frame must get as many noise draws as `policy.draws` says, whether the project, an experiment, or the command line sets it.",
-    instrument="check_config(track_reads(cfg))   # debugkit.integrations.hydra, after train(cfg)",
+    instrument='python -c \'import os, train; from hydra import compose, initialize_config_dir; from debugkit.integrations.hydra import check_config, track_reads; initialize_config_dir(os.path.abspath("conf"), version_base="1.3"); cfg = track_reads(compose("config", ["train.steps=2"])); train.train(cfg); print(check_config(cfg, config_dir="conf"))\'',
 )
 def test_given_draws_are_used(submission: Submission, rng: Rng) -> None:
     few, many = rng.integer(2, 5), rng.integer(6, 12)

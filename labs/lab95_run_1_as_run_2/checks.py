@@ -50,7 +50,7 @@ def test_everything_is_in_the_run_directory(submission: Submission, rng: Rng) ->
     kind="behaviour",
     title="Two runs are kept apart",
     property="Two runs started from the same folder must each have their own directory, log and checkpoint, and must not change the other's.",
-    instrument='check_config(cfg, directories={"checkpoints": out.checkpoints, "logs": out.logs})   # debugkit.integrations.hydra',
+    instrument="python train.py train.steps=2 seed=1 && python train.py train.steps=2 seed=2 && find . -name losses.csv -o -name last.safetensors",
 )
 def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
     first = rng.integer(1, 400)
@@ -66,7 +66,7 @@ def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
     kind="behaviour",
     title="A run reloads what it trained, from anywhere",
     property="load_policy(run) must give the weights that this run trained: from another folder, after another run, and after the directory was moved.",
-    instrument='load_policy(Path("runs/…"))',
+    instrument="python train.py train.steps=2 hydra.run.dir=runs/one && cd runs && PYTHONPATH=.. python -c 'import pathlib, train; print(train.load_policy(pathlib.Path(\"one\")).head)'",
 )
 def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
     first = rng.integer(1, 400)
@@ -107,7 +107,7 @@ def test_run_is_as_documented(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="Log and checkpoints survive a crash",
     property="`LossLog` must write each line before the next step, continue a log and close its file. `save` must replace a checkpoint completely or not at all, and leave the policy as it is.",
-    instrument="python -c 'from train import *; help(LossLog); help(save)'",
+    instrument="python -c 'import tempfile; from train import *; folder = Path(tempfile.mkdtemp()); log = LossLog(folder).__enter__(); log.write(0, 1.5); print((folder / LOSSES).read_text())'",
 )
 def test_log_and_checkpoints_survive(submission: Submission, rng: Rng) -> None:
     losses, before = [float(loss) for loss in rng.uniform(5, low=0.1, high=2.0)], rng.integer(1, 5)

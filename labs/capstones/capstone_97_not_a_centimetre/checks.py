@@ -90,7 +90,7 @@ def _expect_average(submission: Submission, config: dict[str, Any]) -> None:
     kind="behaviour",
     title="A policy from a checkpoint has the statistics it was trained with",
     property="The policy that `load` returns must convert actions with the statistics of its training data, which it must take from the checkpoint and not from the data.",
-    instrument='python -c "import torch, evaluate; p = evaluate.load(torch.load(evaluate.CHECKPOINT)); print(p.action_statistics.mean, p.action_statistics.std)"',
+    instrument="python -c \"import yaml, data, train, evaluate; c = yaml.safe_load(open('config.yaml')); c['train'] |= dict(steps=3, batch_size=4, log_every=9); p = evaluate.load(train.train(c)); print(p.action_statistics.mean, data.statistics(data.training_frames(c)).mean)\"",
 )
 def test_statistics_come_with_the_checkpoint(submission: Submission, rng: Rng) -> None:
     config = configured(rng, steps=rng.integer(1, 4), decay=0.5)
@@ -106,7 +106,7 @@ def test_statistics_come_with_the_checkpoint(submission: Submission, rng: Rng) -
     kind="behaviour",
     title="A policy from a checkpoint predicts in its own units",
     property="What the loaded policy predicts must be in the controller's units, and what the environment executes in metres.",
-    instrument="python evaluate.py",
+    instrument="python -c \"import yaml, data, train, evaluate; from labs.vla.dataset import collate; c = yaml.safe_load(open('config.yaml')); c['train'] |= dict(steps=3, batch_size=4, log_every=9); p = evaluate.load(train.train(c)); f = data.held_out_frames(c); print(p.predict(collate(f, range(99))).std((0, 1)), f.action.std((0, 1)))\"",
 )
 def test_policy_of_a_checkpoint_predicts_in_its_units(submission: Submission, rng: Rng) -> None:
     config, batch = configured(rng, steps=1, decay=0.5), random_batch(rng, 3)
@@ -147,7 +147,7 @@ def test_average_is_as_described(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="A checkpoint without a weight is refused",
     property="If the averaged weights lack a part of the policy, `load` must raise an error.",
-    instrument="python -c \"import torch, evaluate; c = torch.load('checkpoint.pt'); c['average'] = {}; evaluate.load(c)\"",
+    instrument="python -c \"import yaml, train, evaluate; c = yaml.safe_load(open('config.yaml')); c['train'] |= dict(steps=3, batch_size=4, log_every=9); r = train.train(c); [r['average'].pop(n) for n in list(r['average']) if 'head' in n]; evaluate.load(r)\"",
 )
 def test_incomplete_checkpoint_is_refused(submission: Submission, rng: Rng) -> None:
     config = configured(rng, steps=1, decay=0.5)
