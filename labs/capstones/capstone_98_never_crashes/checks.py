@@ -186,7 +186,7 @@ def test_every_batch_is_trained_on(submission: Submission, rng: Rng) -> None:
     kind="invariant",
     title="The robot gets the policy's movements in metres",
     property="At each station, the arm's movements must be the head's prediction for that station's picture, converted back with the station's statistics.",
-    instrument="python -c 'import evaluate; help(evaluate.controller)'",
+    instrument="python -c \"import data, evaluate, model, train; from labs.vla.dataset import collate; s = data.stations_of(train.read_config()); f = {n: s[n].record() for n in s}; p = model.build_policy(f, 0).eval(); b = collate(f['south'], [0]); print({n: (evaluate.controller(p, n, s[n])(b)[0, 0], p.act(n, b | {'pixel_values': s[n].see(b['pixel_values'])})[0, 0]) for n in s})\"",
 )
 def test_arm_gets_the_predicted_movements(submission: Submission, rng: Rng) -> None:
     config = small_run(rng, [8, 8], 4)
