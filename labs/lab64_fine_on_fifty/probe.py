@@ -260,10 +260,12 @@ def black(lengths: list[int]) -> list[Recording]:
 
 
 def decode_black(recording: Recording, segment: int) -> Tensor:
-    """The black images of one segment, without the time that decoding takes."""
-    if not 0 <= segment < len(recording.video):
-        raise IndexError(f"The video has {len(recording.video)} segments; {segment} is out of range.")
-    return torch.zeros(min(SEGMENT, len(recording) - segment * SEGMENT), 64, 64, 3, dtype=torch.uint8)
+    """The black images of one segment, without the time that decoding takes.
+
+    As for `decode`, a negative number counts from the end, and one that is out of range raises IndexError.
+    """
+    number = range(len(recording.video))[segment]
+    return torch.zeros(min(SEGMENT, len(recording) - number * SEGMENT), 64, 64, 3, dtype=torch.uint8)
 
 
 def recording_of(fields: dict[str, Any]) -> Recording:
