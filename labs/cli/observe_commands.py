@@ -27,9 +27,10 @@ def run(number: LabNumber, workspace: WorkspaceOption = None) -> None:
     """Reproduce the symptom with your copy of a lab."""
     lab = which_lab(number, workspace)
     worked = show_symptom(lab, resolve(workspace).started_attempt(lab))
-    if lesson_place(lab) is not None:
-        about = "read how to measure it" if lab.lesson.startswith("lessons/") else "read how such a lab works"
-        next_command(f"lab open {lab.id}", about)
+    if lesson_place(lab) is not None and lab.lesson.startswith("lessons/"):
+        next_command(f"lab open {lab.id}", "read how to measure it")
+    elif lesson_place(lab) is not None:
+        next_command(f"lab open {lab.id}", "read how such a lab works")
     if has_solutions():
         next_command(f"lab diagnose {lab.id}", "have debugkit look, which counts like a hint")
     raise typer.Exit(int(not worked))

@@ -68,11 +68,15 @@ def test_killed_run_equals_the_run_in_one_go(submission: Submission, rng: Rng) -
 def test_state_dict_is_all_that_the_policy_remembers(submission: Submission, rng: Rng) -> None:
     batches, seed = [random_batch(rng, rng.integer(2, 5)) for _ in range(5)], rng.seed()
     base = Policy().state_dict().keys()
-    for used, training_first in ((0, False), (2, True)):
-        asked = {"batches": batches, "seed": seed, "used": used, "training_first": training_first}
-        seen = submission.observe("remembered", **asked)
+    for used, training_first, in_a_module in ((0, False, False), (2, True, False), (2, True, True)):
+        how = {"used": used, "training_first": training_first, "in_a_module": in_a_module}
+        seen = submission.observe("remembered", batches=batches, seed=seed, **how)
         first, second = seen["losses"]
-        said = f"after {len(batches) - 1} batches, by one that had seen {used} in {mode(training_first)} mode"
+        said = (
+            f"after {len(batches) - 1} batches, as a part of another module"
+            if in_a_module
+            else f"after {len(batches) - 1} batches, by one that had seen {used} in {mode(training_first)} mode"
+        )
         expect(second, f"the next loss of a policy whose state was loaded {said}").equals(first)
         expect(listed(seen["names"]), f"what differs in the state_dict of a policy loaded {said}").equals(NOTHING)
         more = {name for name, size in seen["saved"].items() if size > 1 and name not in base}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from labs.vla.dataset import collate, demonstrations
@@ -59,18 +59,20 @@ def killed(
 
 
 def remembered(
-    learner: Any, batches: list[dict[str, Tensor]], seed: int, used: int, training_first: bool
+    learner: Any, batches: list[dict[str, Tensor]], seed: int, used: int, training_first: bool, in_a_module: bool
 ) -> dict[str, Any]:
     """The losses of the last batch, of a policy that has seen all others and of one that loaded its state_dict.
 
-    The other policy has seen the first `used` batches, and is in training mode before or only after it loads. `names`
-    are those of the state_dict's tensors that differ afterwards, and `saved` the number of elements of each tensor.
+    The other policy has seen the first `used` batches, and is in training mode before or only after it loads. It loads
+    alone or as a part of another module, which calls no `load_state_dict` of its parts. `names` are those of the
+    state_dict's tensors that differ afterwards, and `saved` the number of elements of each tensor.
     """
     first, second = (learner.policy.build_policy(seed) for _ in range(2))
     _losses(first.train(), batches[:-1], seed)
     _losses(second.train(), batches[:used], seed)
     second.train(training_first)
-    second.load_state_dict(_written_and_read(first.state_dict()))
+    saved, loaded = (nn.ModuleDict({"policy": one}) if in_a_module else one for one in (first, second))
+    loaded.load_state_dict(_written_and_read(saved.state_dict()))
     if not training_first:
         second.train()
     losses = [_losses(policy, batches[-1:], seed + 1)[0] for policy in (first, second)]
