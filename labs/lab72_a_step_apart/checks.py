@@ -273,8 +273,9 @@ def recognise_warm_up(evidence: Mapping[str, Any]) -> bool:
     says="Your runs continue as they should, because this loop restores what the policy forgot. But the policy's own state_dict is still not all that it remembers: a policy that loads it elsewhere, or while it trains, has another loss.",
 )
 def recognise_saved_beside(evidence: Mapping[str, Any]) -> bool:
-    first, second = evidence[f"{REMEMBERED}/remembered"]["losses"]
-    return passed(evidence, KILLED) and passed(evidence, LOSS) and first != second
+    seen = evidence[f"{REMEMBERED}/remembered"]
+    first, second = seen["losses"]
+    return passed(evidence, KILLED) and passed(evidence, LOSS) and first != second and not seen["in_a_module"]
 
 
 @wrong_fix(

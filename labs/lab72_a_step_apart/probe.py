@@ -78,6 +78,7 @@ def remembered(
     losses = [_losses(policy, batches[-1:], seed + 1)[0] for policy in (first, second)]
     return {
         "losses": losses,
+        "in_a_module": in_a_module,
         "names": sorted(_different(first.state_dict(), second.state_dict())),
         "saved": {name: value.numel() for name, value in first.state_dict().items() if isinstance(value, Tensor)},
     }
