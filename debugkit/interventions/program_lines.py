@@ -50,7 +50,7 @@ def _lines(name: str, files: Iterable[str]) -> list[tuple[SourceLine, str]]:
 def _names_of(value: Any) -> set[str]:
     """The names that the program's running code has for a value: of variables, and of attributes of its objects.
 
-    An argument's name says nothing about the line that built the value.
+    An argument's name does not tell which line built the value.
     """
     found: set[str] = set()
     frame: FrameType | None = sys._getframe(1)
