@@ -20,7 +20,7 @@ from child_processes import HANG_S
 from labs.authoring import verified, verify_many
 from labs.authoring import verify as verification
 from labs.authoring.content_hash import Content
-from labs.authoring.lesson_run import difference_from_lesson
+from labs.authoring.lesson_run import difference_from_lesson, without_smallest
 from labs.authoring.plan import Task, plan
 from labs.authoring.variants import alternatives, wrong_fixes
 from labs.authoring.verified import write_verified
@@ -129,6 +129,22 @@ def test_a_lesson_begins_with_what_the_run_prints(lab: Lab) -> None:
         assert found.startswith("shown:   there, back [-1.308")
         lesson.write_text(lesson.read_text().replace("lab run 03", "nothing"))
         assert difference_from_lesson(lab, server) is None
+
+
+def test_the_smallest_values_of_frames_depend_on_the_processor() -> None:
+    frames = """before 2.58e-03 9.85e+01
+abs min  abs max  tensor    abs min  abs max  metadata
+                  gate                        gate
+2.06e-04 4.34e+00 weight    2.06e-04 4.34e+00 weight
+0.00e+00      inf output    0.00e+00      inf output"""
+    assert (
+        without_smallest(frames)
+        == """before 2.58e-03 9.85e+01
+abs min  abs max  tensor    abs min  abs max  metadata
+                  gate                        gate
+?        4.34e+00 weight    ?        4.34e+00 weight
+0.00e+00      inf output    0.00e+00      inf output"""
+    )
 
 
 @pytest.fixture
