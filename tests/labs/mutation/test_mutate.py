@@ -17,6 +17,8 @@ from labs.authoring.mutation.record import write_record
 from labs.grading import ForkServer
 from labs.grading.catalog import Lab, find
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 HANGS = "while True: pass"
 DIES = "import os; os._exit(3)"
@@ -35,6 +37,7 @@ def make_blind(lab: Lab) -> None:
     checks.write_text(text)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_weak_check_leaves_a_hole_and_a_reason_closes_it(lab: Lab, lab_command: Run) -> None:
     make_blind(lab)
@@ -110,6 +113,7 @@ def test_two_jobs_find_what_one_finds(lab: Lab) -> None:
     assert alone.record.counts.refused_structural == len(alone.mutants) > 1
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_submission_that_hangs_or_dies_is_refused_by_the_check_that_waits_for_it(lab: Lab) -> None:
     solution = read(lab, lab.solution)
