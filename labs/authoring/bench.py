@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,8 +47,14 @@ class Verdict:
 
     refusal: Refusal | None
     child_cpu_s: float
+    grader_cpu_s: float
     named: str | None = None
     """The wrong fix whose name it was given."""
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time of the submission's child and of the checks."""
+        return self.child_cpu_s + self.grader_cpu_s
 
 
 class BenchError(Exception):
@@ -68,15 +75,20 @@ class Bench:
         self._cpu_s: int | None = None
 
     def verdicts(
-        self, solution: Files, submissions: Iterable[tuple[str, Files]], seed: int, say: Callable[[str], None]
+        self,
+        solution: Files,
+        submissions: Iterable[tuple[str, Files]],
+        seed: int,
+        say: Callable[[str], None],
+        keep: Callable[[str, Verdict], None] = lambda _name, _verdict: None,
     ) -> dict[str, Verdict]:
         """A verdict with `seed` for each submission, by name. The solution comes first and last, and must pass twice.
 
         Its time sets the limits of the others: a submission that hangs is refused by the check that waits for it.
-        Raises BenchError.
+        `keep` is called with each verdict as soon as it is there. Raises BenchError.
         """
         everything = [(_FIRST, solution), *submissions, (_LAST, solution)]
-        verdicts = self._run([(name, files, seed) for name, files in everything], say)
+        verdicts = self._run([(name, files, seed) for name, files in everything], say, keep)
         for name in (_FIRST, _LAST):
             if name not in verdicts:
                 raise BenchError("The checks ended before every submission was graded.")
@@ -90,8 +102,13 @@ class Bench:
         verdicts = self._run([(str(seed), files, seed) for seed in seeds], say)
         return {int(seed): one.refusal for seed, one in verdicts.items() if one.refusal is not None}
 
-    def _run(self, submissions: list[tuple[str, Files, int]], say: Callable[[str], None]) -> dict[str, Verdict]:
-        plugin = _ManySubmissions(self, submissions, say)
+    def _run(
+        self,
+        submissions: list[tuple[str, Files, int]],
+        say: Callable[[str], None],
+        keep: Callable[[str, Verdict], None] = lambda _name, _verdict: None,
+    ) -> dict[str, Verdict]:
+        plugin = _ManySubmissions(self, submissions, say, keep)
         run_checks(self._lab, plugin)
         if not plugin.verdicts:
             raise BenchError(plugin.fault or "checks.py declares no structural check.")
@@ -121,10 +138,17 @@ _EXPENSIVE_S = 1.0
 class _ManySubmissions(ChecksPlugin):
     """The grader's plugin, begun afresh for each submission."""
 
-    def __init__(self, bench: Bench, submissions: list[tuple[str, Files, int]], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        submissions: list[tuple[str, Files, int]],
+        say: Callable[[str], None],
+        keep: Callable[[str, Verdict], None],
+    ) -> None:
         self._bench = bench
         self._submissions = submissions
         self._say = say
+        self._keep = keep
         self._costs: dict[str, float] = {}
         self.verdicts: dict[str, Verdict] = {}
         self._begin({}, 0)
@@ -142,6 +166,8 @@ class _ManySubmissions(ChecksPlugin):
                     break
                 self._bench.limit_by(verdict)
                 session.items.sort(key=lambda item: self._is_expensive(check_of(item).id))
+            elif name != _LAST:
+                self._keep(name, verdict)
         return True
 
     def _begin(self, files: Files, seed: int) -> None:
@@ -157,6 +183,7 @@ class _ManySubmissions(ChecksPlugin):
         self.declared = declared or self.declared
 
     def _run(self, session: pytest.Session) -> Verdict:
+        started = time.process_time()
         with contextlib.suppress(GradingError):  # the first check will meet the same failure
             self._submission.start()
         cpu = cpu_time.of_children()
@@ -170,7 +197,8 @@ class _ManySubmissions(ChecksPlugin):
         finally:
             self._submission.close()
         found = self.declared.recognise(self._submission.evidence) if self._bench.names else None
-        return Verdict(self._refusal(), cpu, None if found is None else found[0].name)
+        spent = time.process_time() - started
+        return Verdict(self._refusal(), cpu, spent, None if found is None else found[0].name)
 
     def _is_expensive(self, check: str) -> bool:
         cost = self._costs[check]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -208,10 +209,7 @@ def mutate(
     with one_document(as_json) as emit:
         for lab in [find(number) for number in numbers or ()] or all_labs():
             with err.status(f"[quiet]lab {lab.id}[/]", spinner_style="quiet") as status:
-
-                def say(doing: str, lab: Lab = lab, status: Status = status) -> None:
-                    status.update(f"[quiet]lab {lab.id} · {escape(doing)}[/]")
-
+                say = _Progress(lab, status)
                 try:
                     result = mutate_lab(lab, jobs=jobs, only=only, holes=holes, outcomes=outcomes, names=names, say=say)
                 except (BenchError, ReasonsError, UnknownOperatorError) as error:
@@ -252,3 +250,19 @@ def mystery(
         seen = sum(count > 0 for count in record["operators"].values())
         out.print(f"  {len(results)} seeds, {seen} operators, {record['median seconds']} s of CPU time for each")
     raise typer.Exit(int(any(result["problems"] for result in results)))
+
+
+class _Progress:
+    """Shows how far a long command is: in the status line of a terminal, and as a line each minute elsewhere."""
+
+    def __init__(self, lab: Lab, status: Status) -> None:
+        self._lab, self._status, self._said = lab, status, time.monotonic()
+
+    def __call__(self, doing: str) -> None:
+        self._status.update(f"[quiet]lab {self._lab.id} · {escape(doing)}[/]")
+        if not err.is_terminal and time.monotonic() - self._said >= _MINUTE_S:
+            self._said = time.monotonic()
+            err.print(f"lab {self._lab.id} · {doing}", markup=False, soft_wrap=True)
+
+
+_MINUTE_S = 60

@@ -231,6 +231,7 @@ def test_a_file_that_cannot_be_imported_is_described_harmlessly(
     assert_harmless(printed, folded=form in ("one", "jobs"))  # an error on stderr is not wrapped
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("lab", ["terminal"], indirect=True)
 def test_a_returned_text_is_shown_harmlessly(lab: Lab, submitted: Callable[[str], Path]) -> None:
     code, printed = lab(submitted(RETURNED), "grade", "03")
@@ -239,6 +240,7 @@ def test_a_returned_text_is_shown_harmlessly(lab: Lab, submitted: Callable[[str]
     assert_harmless(printed)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("lab", ["terminal"], indirect=True)
 def test_a_forged_report_is_shown_harmlessly(lab: Lab, submitted: Callable[[str], Path]) -> None:
     code, printed = lab(submitted(FORGED_REPORT), "diagnose", "03")

@@ -15,6 +15,8 @@ from child_processes import run
 from labs.grading import grade, protections
 from labs.grading.catalog import find
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/attacks")
+
 LAB = find("03")
 NAMESPACES = any(one.name == "namespaces" and one.active for one in protections())
 
@@ -84,6 +86,7 @@ def test_what_is_documented_as_not_stopped_is_not_stopped(
     assert "Without namespaces the child runs as you" in documented
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("ending", ["prints-a-verdict-and-raises", "exits-with-success"])
 def test_the_command_line_prints_one_document_whatever_is_printed(
     ending: str, submitted: Callable[[str], Path], tmp_path: Path

@@ -110,7 +110,7 @@ def attack_on(victim: subprocess.Popen[str], folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("namespaces", ["namespaces", "no namespaces"])
+@pytest.mark.parametrize("namespaces", ["namespaces", pytest.param("no namespaces", marks=pytest.mark.extended)])
 @pytest.mark.parametrize("warm", [False, pytest.param(True, marks=pytest.mark.extended)], ids=["cold", "warm"])
 def test_a_grade_signals_nothing_outside(
     warm: bool, namespaces: str, identity: list[str], victim: subprocess.Popen[str], tmp_path: Path

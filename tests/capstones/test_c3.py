@@ -19,6 +19,8 @@ from labs.authoring.lab_module import load_module
 from labs.authoring.variants import find_variant
 from labs.capstones.capstone import find_capstone
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/capstones")
+
 CAPSTONE = find_capstone("c3")
 assert CAPSTONE is not None
 PROBE: Any = load_module(CAPSTONE.folder / "probe.py")

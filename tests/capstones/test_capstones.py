@@ -27,6 +27,8 @@ from labs.grading.grades import CheckResult, Grade
 from labs.grading.runner import declared_by as declared_of
 from labs.learner.workspace import Workspace, originals
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/capstones")
+
 ROOT = Path(__file__).parents[2]
 declared_by = functools.cache(declared_of)  # a collection by pytest each time
 CAPSTONES = pytest.mark.parametrize("capstone", all_capstones(), ids=lambda one: one.id)
@@ -132,6 +134,7 @@ def test_fault_without_a_check_or_with_anothers_is_a_violation() -> None:
     assert f"{name} belongs to 2 faults" in found
 
 
+@pytest.mark.extended
 def test_description_of_a_fault_needs_no_new_verification_and_its_checks_do() -> None:
     capstone = all_capstones()[0]
     first, *others = capstone.faults

@@ -15,6 +15,15 @@ from shared_folder import shared_folder
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks at the built site is extended: the build takes a minute."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and "site" in getattr(item, "fixturenames", ()):
+            item.add_marker("extended")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository."""

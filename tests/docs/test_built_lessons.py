@@ -12,6 +12,8 @@ from docs_modules import load
 from labs.grading.catalog import Lab, all_labs
 from labs.learner.paths import LearningPath, all_paths
 
+EXTENDED_DEPENDS_ON = ("debugkit", "docs", "labs", "solutions", "tests/docs", "mkdocs.yml", "*.md")
+
 LESSONS = load("_lessons")
 next_in_path = load("_next_in_path").next_in_path
 DETAILS = re.compile(r"<details\b.*?</details>", re.DOTALL)

@@ -17,6 +17,8 @@ import pytest
 from docs_modules import english
 from labs.grading import catalog
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "docs", "tests/docs")
+
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "debugkit" / "command_line.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -98,6 +100,7 @@ def test_a_command_of_the_guide_runs_as_printed(run: Run, monkeypatch: pytest.Mo
     assert "Traceback" not in err
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_terminal_on_the_home_page_is_what_lab_grade_prints(run: Run, tmp_path: Path, shared_server: None) -> None:
     [(command, picture)] = re.findall(

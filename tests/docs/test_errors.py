@@ -25,6 +25,8 @@ from debugkit.rule import all_rules
 from labs.grading.catalog import all_labs
 from test_commands import commands
 
+EXTENDED_DEPENDS_ON = ("debugkit", "docs", "labs", "solutions", "tests/docs", "mkdocs.yml", "*.md")
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SITE_SEARCH = Path(__file__).with_name("site_search.js")

@@ -14,6 +14,17 @@ import pytest
 from child_processes import run
 from docs_modules import english, load
 
+EXTENDED_DEPENDS_ON = (
+    "debugkit",
+    "docs",
+    "labs",
+    "solutions",
+    "tests/docs",
+    "tests/injection",
+    "tests/third_party",
+    "*.md",
+)
+
 Generate = Callable[..., int]
 
 
@@ -56,6 +67,7 @@ def generate(copied_docs: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
     return lambda *options: module.main(options)
 
 
+@pytest.mark.extended
 def test_generated_pages_are_true(root: Path) -> None:
     checked = run([sys.executable, root / "docs" / "_generate.py", "--check"], cwd=root)
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -14,6 +14,8 @@ import pytest
 from docs_modules import load
 from labs.grading.catalog import Lab, all_labs
 
+EXTENDED_DEPENDS_ON = ("debugkit", "docs", "labs", "solutions", "tests/docs", "mkdocs.yml", "*.md")
+
 TRANSLATION, LESSONS, LANGUAGE = load("_translation"), load("_lessons"), load("_language")
 HOME = "https://vla-debug-lab.github.io/vla-debug-lab/"
 HANGUL = re.compile("[가-힣]")

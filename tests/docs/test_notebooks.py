@@ -16,6 +16,8 @@ from labs.classroom.bundle import added_lines
 from labs.cli.app import app
 from labs.grading.catalog import find
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "docs", "tests/docs")
+
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "docs" / "notebooks").glob("*.ipynb"))
 
 

@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
+EXTENDED_DEPENDS_ON = ("debugkit", "docs", "labs", "solutions", "tests/docs", "mkdocs.yml", "*.md")
+
 # What a browser fetches by itself; `a` and `link rel=canonical` are only followed by people.
 _FETCHED = {
     "script": "src",

@@ -6,6 +6,7 @@ import gc
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,18 @@ from labs.authoring import printed
 ROOT = Path(__file__).resolve().parents[2]
 SNIPPETS = sorted((ROOT / "docs" / "snippets").glob("*.py"))
 PAGES = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md") if page.name[0] != "_")
+EVERY = 4
+"""The guide's own snippets and one of so many lessons' run in the ordinary suite; all of them in the extended one."""
+EXTENDED_DEPENDS_ON = ("debugkit", "docs/snippets", "labs")
 _PYTHON = re.compile(r"^( *)```py(?:thon)?\b[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: snippet.stem)
+def _run(snippet: Path) -> Any:
+    ordinary = not snippet.stem.startswith("lesson_") or SNIPPETS.index(snippet) % EVERY == 0
+    return pytest.param(snippet, id=snippet.stem, marks=() if ordinary else pytest.mark.extended)
+
+
+@pytest.mark.parametrize("snippet", [_run(snippet) for snippet in SNIPPETS])
 def test_a_snippet_runs_and_prints_what_the_guide_shows(
     snippet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from docs_modules import load
 
+EXTENDED_DEPENDS_ON = ("debugkit", "docs", "tests/docs", "tests/third_party")
+
 page_maker = load("_third_party")
 
 RECORD = {

@@ -19,6 +19,8 @@ from labs.grading.catalog import Lab
 from labs.grading.sandbox import subreaper
 from labs.grading.sandbox.launch import ColdLauncher, Pipes
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/grading")
+
 DAEMON = """
 import os, subprocess, sys
 for name in ("setsid", "plain"):
@@ -110,7 +112,14 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="SIGKILL"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.extended),
+        pytest.param(signal.SIGINT, id="SIGINT", marks=pytest.mark.extended),
+    ],
+)
 def test_nothing_is_left_when_the_grader_is_killed(number: signal.Signals, tmp_path: Path) -> None:
     here = Path(__file__).parent
     code = GRADER.format(tests=str(here), toy=str(here / "toy" / "lab90_toy_offset"))

@@ -17,6 +17,8 @@ from labs.grading.difference import difference
 from labs.grading.expectations import CheckRecord, ExpectationError, current_record
 from labs.grading.grades import MOST_SHOWN, plain
 
+EXTENDED_DEPENDS_ON = ("labs/*.py", "labs/grading", "tests/grading")
+
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 NONSENSE = st.sampled_from(
     [
@@ -124,6 +126,7 @@ def test_what_was_measured_and_expected_is_recorded_whether_it_holds_or_not() ->
         current_record.reset(token)
 
 
+@pytest.mark.extended
 @given(st.integers(0, 2**31), st.text(max_size=8))
 def test_the_same_key_draws_the_same_inputs(seed: int, check: str) -> None:
     one, two, other = Rng(seed, check), Rng(seed, check), Rng(seed, check + "x")
@@ -138,6 +141,7 @@ def test_another_form_or_nan_is_not_a_different_value(measured: Any) -> None:
     assert holds("differs_from", torch.ones(3), torch.zeros(3))
 
 
+@pytest.mark.extended
 @given(st.recursive(st.text() | st.floats(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_what_a_document_shows_of_a_measurement_is_short(value: Any) -> None:
     shown = json.dumps(plain([value] * 500), allow_nan=False)

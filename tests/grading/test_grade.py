@@ -12,6 +12,8 @@ from labs.grading import ForkServer, MissingExtraError, declared_by, grade
 from labs.grading.catalog import Lab
 from labs.grading.grader import patience
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/grading")
+
 Files = dict[str, str]
 
 CHECK = '@check(kind="behaviour", title="t", property="p", instrument="i")\n'
@@ -53,6 +55,7 @@ def test_a_recognised_wrong_fix_is_named(toy: Lab, summed: Files, starter: Files
     assert grade(toy, starter, server=server).recognised_wrong_fix is None
 
 
+@pytest.mark.extended
 def test_warm_and_cold_grades_are_equal(toy: Lab, solution: Files, starter: Files, server: ForkServer) -> None:
     for files in (solution, starter):
         warm, cold = grade(toy, files, seed=11, server=server), grade(toy, files, seed=11)
@@ -65,6 +68,7 @@ def test_a_seed_repeats_a_grade_exactly_and_another_does_not(toy: Lab, solution:
     assert first.checks[0].measured != other.checks[0].measured
 
 
+@pytest.mark.extended
 def test_an_outcome_check_draws_only_from_the_labs_seeds(
     lab_with: Callable[..., Lab], solution: Files, server: ForkServer
 ) -> None:

@@ -11,6 +11,8 @@ from labs.grading import ForkServer, SubmissionRaisedError, diagnose, protection
 from labs.grading.catalog import Lab
 from labs.grading.sandbox.diagnosis import merge
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/grading")
+
 
 def test_the_symptom_is_streamed(toy: Lab, starter: dict[str, str], server: ForkServer) -> None:
     stream = io.StringIO()
@@ -42,6 +44,7 @@ def test_diagnose_reports_what_a_submission_without_a_model_raised(toy: Lab, ser
         diagnose(toy, {"policy.py": "x = 1"}, server=server)
 
 
+@pytest.mark.extended
 def test_diagnose_carries_what_the_observed_step_raised(toy: Lab, starter: dict[str, str], server: ForkServer) -> None:
     assert diagnose(toy, starter, server=server)["failure"] is None
     raising = f"{starter['policy.py']}\n\ndef _forward(*_):\n    raise ValueError('x')\n\n\nHead.forward = _forward\n"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from debugkit.finding import Severity
 from debugkit.report import Report
 from healthy.program import LONG, Program, all_programs, built
 
+NAMES = sorted(all_programs())
+FIRST_OF_EACH_TOPIC = {build.__module__: name for name, build in reversed(all_programs().items())}.values()
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/healthy")
 
-@pytest.fixture(scope="module", params=sorted(all_programs()))
+
+def _parameter(name: str) -> Any:
+    return pytest.param(name, marks=() if name in FIRST_OF_EACH_TOPIC else pytest.mark.extended)
+
+
+@pytest.fixture(scope="module", params=[_parameter(name) for name in NAMES])
 def program(request: pytest.FixtureRequest) -> Program:
     return built(request.param)
 
@@ -24,7 +34,7 @@ def test_watch_is_silent_on_a_correct_program(program: Program) -> None:
     assert report.examined, "nothing was watched: silence proves nothing"
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(all_programs()) if built(name).steps == LONG])
+@pytest.mark.parametrize("name", [_parameter(name) for name in NAMES if built(name).steps == LONG])
 def test_watch_is_silent_for_forty_steps(name: str) -> None:
     program = built(name)
     program.steps = 40

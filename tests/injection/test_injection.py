@@ -11,6 +11,8 @@ from injection.architectures import compose, kinds
 from injection.examine import behaviour, differences, examine, loud
 from injection.operators import FAMILIES, operators, place
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/injection")
+
 
 def of_kind(name: str) -> int:
     """The first seed of a kind."""
@@ -28,6 +30,7 @@ def test_there_are_thirty_kinds_and_twelve_operators_in_each_family() -> None:
     assert all(families.count(family) >= 12 for family in FAMILIES)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("kind", "name"), [("mlp_regression", "step_forgotten"), ("plain_cnn", "logits_to_nll_loss")])
 def test_a_planted_fault_has_an_effect_and_is_found_at_its_place(tmp_path: Path, kind: str, name: str) -> None:
     program, operator, path = compose(of_kind(kind)), operators()[name], tmp_path / "program.py"

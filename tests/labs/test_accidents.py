@@ -20,6 +20,8 @@ from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.workspace import Workspace, make_workspace
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 MOUNTING = ["unshare", "--user", "--map-root-user", "--mount"]
 ROOT = Path(__file__).parents[2]
@@ -229,6 +231,7 @@ cmp .lab/progress.json "$disk.before" && cmp "$solution" lab03_swapped_order/pol
 SAID = {"full": "No space left on device|the disk is full", "read-only": "Read-only file system|read-only"}
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("accident", SAID)
 def test_a_full_and_a_read_only_disk_lose_nothing_and_are_one_sentence(

@@ -20,6 +20,8 @@ from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.workspace import Workspace
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 QUESTION = """
 [[questions]]
@@ -142,6 +144,7 @@ def test_an_older_attempt_is_graded_and_told_how_to_get_the_file(
     assert "`lab start 03` adds it and changes none of your files" in only["checks"][-1]["message"]
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_several_labs_at_once_check_the_answers_too(lab_command: Run, in_workspace: Workspace, asked: Lab) -> None:
     root = asked.folder.parents[1]

@@ -15,6 +15,8 @@ from labs.authoring.stub import stub
 from labs.grading import catalog
 from labs.grading.catalog import Lab
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -24,6 +24,8 @@ from labs.learner.hints import parse
 from labs.learner.pack import Pack
 from labs.learner.paths import PATHS
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 LabCommand = Callable[..., tuple[int, str, str]]
 COURSE = Pack("course", "1", solutions=False)
 LONG = 30
@@ -78,6 +80,7 @@ def test_a_course_pack_grades_and_has_no_solution(lab: Lab, tmp_path: Path) -> N
     assert "lab solution" not in passed.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_real_lab_is_refused_with_its_question(course: Path, tmp_path: Path) -> None:
     done = lab_of(course, tmp_path, "grade", "12")

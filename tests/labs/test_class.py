@@ -33,6 +33,8 @@ from labs.classroom.write_templates import FILES, PLATFORMS
 from labs.grading.catalog import Lab, all_labs
 from labs.grading.errors import UsageError
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 LabCommand = Callable[..., tuple[int, str, str]]
 
 

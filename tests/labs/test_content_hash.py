@@ -21,6 +21,8 @@ from labs.authoring.verified import RECORD, Stale, why_stale, write_verified
 from labs.grading import catalog
 from labs.grading.catalog import Lab, all_labs
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 DESCRIBES = {
     *("id", "slug", "title", "chapter", "difficulty", "minutes", "loudness", "symptom", "prerequisites", "anchor"),
     "notes_topics",
@@ -249,6 +251,7 @@ def test_several_parts_that_changed_are_listed_with_the_date(lab: Lab, package: 
     )
 
 
+@pytest.mark.extended
 def test_every_shipped_record_can_be_judged() -> None:
     """It holds, or it says why not; reading it never fails."""
     stale = [why_stale(lab) for lab in all_labs()]

@@ -10,6 +10,8 @@ import pytest
 
 from child_processes import run
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 pytestmark = pytest.mark.slow
 
 
@@ -24,6 +26,7 @@ def test_the_demo_shows_every_stage_in_order(tmp_path: Path, lab_process: tuple[
     assert list(tmp_path.iterdir()) == []  # the temporary workspace is gone
 
 
+@pytest.mark.extended
 def test_the_demo_fails_if_a_stage_does_not_give_the_expected_result(
     lab_command: Callable[..., tuple[int, str, str]],
 ) -> None:

@@ -11,10 +11,13 @@ from labs import grading
 from labs.grading import Protection, SandboxError
 from labs.learner.workspace import Workspace
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 LOST = ["signals to one process", "subreaper"]
 
 
+@pytest.mark.extended
 def test_each_promise_that_does_not_hold_here_is_named_with_what_can_happen(
     lab_command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,8 @@ from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.workspace import Workspace
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 LabProcess = tuple[list[str], dict[str, Any]]
 pytestmark = pytest.mark.slow
@@ -91,6 +93,7 @@ def test_an_error_of_the_grader_is_not_held_against_the_learner(
     assert progress.read(in_workspace).progress.labs["03"].grades == 0
 
 
+@pytest.mark.extended
 def test_several_labs_at_once_are_one_document_and_two_reports(
     collection: Path, in_workspace: Workspace, lab_command: Run
 ) -> None:
@@ -129,6 +132,7 @@ while True:
 """
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(("ending", "jobs"), [(signal.SIGINT, "1"), (signal.SIGTERM, "2")])
 def test_an_interrupt_leaves_nothing_running(
@@ -176,6 +180,7 @@ def descendants(root: int) -> dict[Process, str]:
     return found
 
 
+@pytest.mark.extended
 def test_watch_grades_again_when_the_file_is_saved_and_ends_at_a_pass(
     lab: Lab, in_workspace: Workspace, lab_process: LabProcess
 ) -> None:

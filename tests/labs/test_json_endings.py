@@ -21,6 +21,8 @@ from labs.grading.sandbox.launch import ColdLauncher
 from labs.learner import progress
 from labs.learner.workspace import Workspace
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 pytestmark = pytest.mark.slow
 
@@ -93,6 +95,7 @@ def test_a_second_start_that_works_is_a_grade_like_any_other(
     assert (only["verdict"], attempts) == ("passed", ["cold", "cold"])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("how", ["launch", "__init__"], ids=["has-died", "cannot-start"])
 def test_a_fork_server_that_does_not_work_is_replaced_by_a_fresh_interpreter(
     how: str, lab_command: Run, solved: Lab, attempts: list[str], monkeypatch: pytest.MonkeyPatch, collection: Path

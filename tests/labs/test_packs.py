@@ -16,6 +16,8 @@ import pytest
 from child_processes import run
 from labs.learner.pack_source import PackError, begin_pack, is_address
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 COLLECTION = Path(__file__).parent / "collection"
 NAME = "lab03_swapped_order"
 LabAt = Callable[..., subprocess.CompletedProcess[str]]
@@ -69,6 +71,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
+@pytest.mark.extended
 def test_a_lab_of_a_pack_is_graded_and_its_progress_is_kept_apart(lab_at: LabAt, pack: Path, tmp_path: Path) -> None:
     started = lab_at("--pack", pack, "start", "03")
     assert started.returncode == 0, started.stderr

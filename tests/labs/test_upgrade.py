@@ -21,6 +21,8 @@ from labs.learner.checks_hash import checks_hash
 from labs.learner.upgrade import Upgrade, Upgraded
 from labs.learner.workspace import Workspace
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 LabCommand = Callable[..., tuple[int, str, str]]
 NEW = "\nNEWER = 1\n"
 
@@ -229,6 +231,7 @@ KILLED = """
 """
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("edited", [False, True], ids=["untouched", "passed"])
 def test_a_kill_at_any_write_is_continued_by_the_next_run(

@@ -30,6 +30,8 @@ from labs.grading.catalog import Lab
 from labs.grading.grades import Grade
 from labs.learner.lesson import lesson_file
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -187,6 +189,7 @@ def test_a_lab_that_is_not_graded_is_still_read(two_labs: list[Lab], lab_command
     assert "full verification: 04" in out
 
 
+@pytest.mark.extended
 def test_two_processes_give_the_same_results_as_one(two_labs: list[Lab]) -> None:
     (two_labs[0].folder / "hints.md").write_text("## 1\nOne hint.\n")
     tasks = [Task(lab, "files", "never fully verified") for lab in two_labs]

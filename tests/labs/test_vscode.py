@@ -23,6 +23,8 @@ from labs.learner.vscode import BEGINS, PLACE, TESTS, WAITS
 from labs.learner.workspace import Workspace
 from shared_server import SharedServer
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 LabCommand = Callable[..., tuple[int, str, str]]
 FAULTS = {
     "syntax": ("def broken(:\n", 19, "SyntaxError in policy.py, line 19: invalid syntax."),

@@ -25,6 +25,8 @@ from labs.grading.catalog import Lab
 from labs.learner import progress
 from labs.learner.workspace import Workspace
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
+
 pytestmark = pytest.mark.slow
 WITH_THE_TERMINAL = """
 import fcntl, os, sys, termios
@@ -152,6 +154,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS)
 def test_a_save_ends_the_grade_of_the_older_file_which_is_neither_shown_nor_recorded(
     endless: str, started_lab: Path, in_workspace: Workspace, lab: Lab, watching: Watching

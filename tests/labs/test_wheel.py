@@ -22,6 +22,8 @@ import debugkit
 from child_processes import run
 from labs.grading import catalog
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs", "*.md")
+
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
 

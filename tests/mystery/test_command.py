@@ -13,6 +13,8 @@ from labs.learner.workspace import Workspace, make_workspace
 from labs.mystery.mystery_lab import MysteryLab, find_mystery, planted_in, solution_of
 from labs.mystery.plant import Key
 
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/mystery")
+
 Lab = Callable[..., tuple[int, str, str]]
 SEED = "11"
 
@@ -113,6 +115,7 @@ def test_an_unknown_chapter_is_refused(lab: Lab) -> None:
     assert "There is no chapter loops." in problem
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_grader_refuses_it_as_planted_and_accepts_it_without_the_fault(lab: Lab, here: Workspace) -> None:
     mystery = begun(lab, here)
@@ -127,6 +130,7 @@ def test_the_grader_refuses_it_as_planted_and_accepts_it_without_the_fault(lab: 
     assert json.loads(lab("progress", "--json")[1])["mysteries"][0]["status"] == "passed"
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_run_shows_the_numbers_of_now_and_before(lab: Lab, here: Workspace) -> None:
     begun(lab, here)

@@ -7,6 +7,8 @@ from labs.vla.policy import OBSERVATION_KEYS, Policy
 from labs.vla.rollout import rollout
 from labs.vla.training import FINAL_LEARNING_RATE, WARM_UP_STEPS, fit, learning_rate_at, overfit
 
+EXTENDED_DEPENDS_ON = ("labs/*.py", "labs/vla", "tests/vla")
+
 
 def test_one_batch_can_be_fitted(batch):
     losses = overfit(Policy.from_base(), batch, 60)
@@ -79,6 +81,7 @@ def test_the_learning_rate_warms_up_peaks_and_ends_at_its_last_share():
     assert rates[-1] == pytest.approx(FINAL_LEARNING_RATE, abs=1e-3)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_fine_tuning_from_the_base_reaches_the_named_block():
     """150 steps reach .99 or 1.00 on each of five seeds (labs/vla/RESULTS.md); the bar is

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
 from labs.authoring import cpu_time
-from labs.authoring.bench import Bench, Refusal
+from labs.authoring.bench import Bench, Refusal, Verdict
 from labs.authoring.mutation.catalogue import named
 from labs.authoring.mutation.hunks import OPERATOR as ONE_HUNK
+from labs.authoring.mutation.journal import Journal
 from labs.authoring.mutation.mutants import Files, Mutant, mutants_of, read
 from labs.authoring.mutation.reasons import read_reasons
 from labs.authoring.mutation.record import MutantRecord, Outcome, Record, make_record, read_record
@@ -25,6 +26,7 @@ from labs.grading.grades import Grade
 from labs.grading.runner import declared_by
 
 Say = Callable[[str], None]
+_STRUCTURAL = "structural"
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ def mutate(
 
     `holes` leaves only those that `mutants.json` lists as holes. With `names`, every check runs on every mutant, so
     that the record says which of them get the name of a wrong fix. What passes and has no reason is graded again by
-    `labs.grading.grade` with the second seed, with `outcomes` by the outcome checks too.
-    `most` limits the number of mutants, for tests.
+    `labs.grading.grade` with the second seed, with `outcomes` by the outcome checks too. A run that was cut off
+    is continued. `most` limits the number of mutants, for tests.
 
     Raises BenchError, ReasonsError, UnknownOperatorError, MissingExtraError, OSError.
     """
@@ -72,24 +74,30 @@ def mutate(
     known = _holes_of(lab) if holes else None
     mutants = [one for one in everything if only in (None, one.operator) and (known is None or one.id in known)][:most]
     solution = read(lab, lab.solution)
+    journal = Journal(lab, names=names)
     with OnDemandServer() as server:
-        found = _at_once(_Work(lab, solution, names), mutants, jobs, server, say)
-        refusals = dict(found.refusals)
-        started, of_children = time.process_time(), 0.0
+        verdicts = _at_once(_Work(lab, solution, names), mutants, jobs, server, journal, say)
+        refusals = {one: verdict.refusal for one, verdict in verdicts.items() if verdict.refusal is not None}
+        step = "outcomes" if outcomes else "second seed"
+        again = journal.verdicts(step)
         for mutant in mutants:
             if mutant.id in refusals or mutant.id in reasons:
                 continue
-            say(f"{mutant.id} once more")
-            refusal, cpu = _once_more(lab, mutant, outcomes, server)
-            of_children += cpu
-            if refusal is not None:
-                refusals[mutant.id] = refusal
-    cpu = found.cpu_s + of_children + time.process_time() - started
+            if mutant.id not in again:
+                say(f"{mutant.id} once more")
+                again[mutant.id] = _once_more(lab, mutant, outcomes, server)
+                journal.add(step, mutant.id, again[mutant.id])
+            verdicts[f"{mutant.id} once more"] = verdict = again[mutant.id]
+            if verdict.refusal is not None:
+                refusals[mutant.id] = verdict.refusal
+    cpu = sum(one.cpu_s for one in verdicts.values())
     kinds: dict[str, Kind] = {check.id: check.kind for check in declared_by(lab).checks}
     records = tuple(
-        _record(one, refusals.get(one.id), reasons.get(one.id), kinds, found.names.get(one.id)) for one in mutants
+        _record(one, refusals.get(one.id), reasons.get(one.id), kinds, verdicts[one.id].named) for one in mutants
     )
     record = make_record(lab, records, seed=lab.seeds[0], outcomes=outcomes, cpu_s=cpu)
+    if len(mutants) == len(everything):
+        journal.remove()
     return Mutation(
         lab, record, {one.id: one for one in mutants}, solution, tuple(one for one in reasons if one in refusals)
     )
@@ -109,47 +117,57 @@ class _Work:
     names: bool
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What the structural checks refuse, the wrong fixes' names given, and the CPU seconds that this took."""
-
-    refusals: dict[str, Refusal]
-    names: dict[str, str]
-    cpu_s: float
-
-
-def _at_once(work: _Work, mutants: list[Mutant], jobs: int, server: OnDemandServer, say: Say) -> _Found:
-    submissions = [(one.id, one.files) for one in mutants]
+def _at_once(
+    work: _Work, mutants: list[Mutant], jobs: int, server: OnDemandServer, journal: Journal, say: Say
+) -> dict[str, Verdict]:
+    """The verdict of the structural checks on each mutant, by its name: of this run, or of one that was cut off."""
+    known = journal.verdicts(_STRUCTURAL)
+    submissions = [(one.id, one.files) for one in mutants if one.id not in known]
     # Every nth mutant: neighbours cost about the same, so the slices end at about the same time.
     slices = [one for one in (submissions[first::jobs] for first in range(jobs)) if one]
-    if len(slices) <= 1:
-        return _slice(work, submissions, server, say)
-    number, others = work.lab.id, (work.solution, work.names)
+    if len(slices) == 1:
+        known |= _slice(work, submissions, server, journal, say)
+    elif slices:
+        known |= _elsewhere(work, slices, len(mutants), journal, say)
+    return {one.id: known[one.id] for one in mutants}
+
+
+def _elsewhere(
+    work: _Work, slices: list[list[tuple[str, Files]]], total: int, journal: Journal, say: Say
+) -> dict[str, Verdict]:
+    others = (work.solution, work.names)
     with ProcessPoolExecutor(len(slices), mp_context=get_context("spawn")) as pool:
-        parts = list(pool.map(_slice_elsewhere, [number] * len(slices), [others] * len(slices), slices))
-    refusals = {name: refusal for part in parts for name, refusal in part.refusals.items()}
-    names = {mutant: name for part in parts for mutant, name in part.names.items()}
-    return _Found(refusals, names, sum(part.cpu_s for part in parts))
+        running: set[Future[dict[str, Verdict]]] = {
+            pool.submit(_slice_elsewhere, work.lab.id, others, one) for one in slices
+        }
+        left = running
+        while left:
+            left = wait(left, timeout=1).not_done
+            say(f"{min(len(journal), total)} of {total}")
+    return {name: verdict for part in running for name, verdict in part.result().items()}
 
 
-def _slice_elsewhere(number: str, others: tuple[Files, bool], submissions: list[tuple[str, Files]]) -> _Found:
+def _slice_elsewhere(
+    number: str, others: tuple[Files, bool], submissions: list[tuple[str, Files]]
+) -> dict[str, Verdict]:
     """A part of the mutants, in a process of its own."""
+    lab = find(number)
     with OnDemandServer() as server:
-        return _slice(_Work(find(number), *others), submissions, server, lambda _: None)
+        return _slice(_Work(lab, *others), submissions, server, Journal(lab, names=others[1]), lambda _: None)
 
 
-def _slice(work: _Work, submissions: list[tuple[str, Files]], server: OnDemandServer, say: Say) -> _Found:
-    started = time.process_time()
+def _slice(
+    work: _Work, submissions: list[tuple[str, Files]], server: OnDemandServer, journal: Journal, say: Say
+) -> dict[str, Verdict]:
     bench = Bench(work.lab, server, names=work.names)
-    verdicts = bench.verdicts(work.solution, submissions, work.lab.seeds[0], say)
-    refusals = {name: one.refusal for name, one in verdicts.items() if one.refusal is not None}
-    names = {name: one.named for name, one in verdicts.items() if one.named is not None}
-    return _Found(refusals, names, time.process_time() - started + sum(one.child_cpu_s for one in verdicts.values()))
+    return bench.verdicts(
+        work.solution, submissions, work.lab.seeds[0], say, lambda name, found: journal.add(_STRUCTURAL, name, found)
+    )
 
 
-def _once_more(lab: Lab, mutant: Mutant, outcomes: bool, server: Any) -> tuple[Refusal | None, float]:
-    """The grader's own grade with another seed, and its CPU seconds; a survivor is one that this passes too."""
-    cpu = [0.0]
+def _once_more(lab: Lab, mutant: Mutant, outcomes: bool, server: Any) -> Verdict:
+    """The grader's own grade with another seed; a survivor is one that this passes too."""
+    started, cpu = time.process_time(), [0.0]
     seed = lab.seeds[1]
     graded = grade(
         lab,
@@ -161,7 +179,7 @@ def _once_more(lab: Lab, mutant: Mutant, outcomes: bool, server: Any) -> tuple[R
         on_check=lambda _: cpu.append(cpu_time.of_children()),
         server=server,
     )
-    return _first_refusal(graded), max(cpu)
+    return Verdict(_first_refusal(graded), max(cpu), time.process_time() - started)
 
 
 def _first_refusal(graded: Grade) -> Refusal | None:

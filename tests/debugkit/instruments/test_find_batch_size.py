@@ -18,6 +18,8 @@ from debugkit.instruments.find_batch_size import run_until_out_of_memory, search
 from debugkit.measurements.memory_profile import BatchSizeTried
 from debugkit.setup import TrainingSetup
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit")
+
 
 @given(limit=st.integers(1, 5000), start=st.integers(1, 5000), largest=st.integers(1, 10_000))
 def test_the_search_ends_at_the_limit_from_any_start(limit: int, start: int, largest: int) -> None:
@@ -73,6 +75,7 @@ class Limited(nn.Module):
         return self.b(h)
 
 
+@pytest.mark.extended
 def test_real_steps_stop_at_out_of_memory_and_everything_is_freed_and_put_back() -> None:
     model = Limited()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -14,6 +14,8 @@ import debugkit
 from debugkit.finding import NotExamined
 from debugkit.measurements.memory_profile.storage_counter import StorageCounter
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit")
+
 B, D = 64, 256
 F32 = 4
 
@@ -122,6 +124,7 @@ def test_the_peak_names_phase_operation_and_parts() -> None:
     assert "activations kept for backward" in str(wide)
 
 
+@pytest.mark.extended
 def test_a_llama_is_profiled_without_its_memory(tiny_vla) -> None:
     model, batch = tiny_vla()
     found = debugkit.memory_profile(model, batch, optimizer=torch.optim.AdamW(model.parameters()))

@@ -26,6 +26,8 @@ from debugkit.measurements.second_device.measure import _on_a_real_device
 from debugkit.setup import TrainingSetup
 from torch_versions import needs_python_device
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit")
+
 pytestmark = needs_python_device
 
 GLOBAL_TABLE = torch.ones(4)
@@ -260,6 +262,7 @@ def test_a_backward_that_raises_in_the_engine_is_a_sentence() -> None:
     assert [stray.attribute for stray in found.strays] == ["table"]
 
 
+@pytest.mark.extended
 def test_a_vla_of_real_classes_runs_on_it(tiny_vla) -> None:
     found = debugkit.simulate_device(*tiny_vla())
     assert found.ok, str(found)
@@ -270,6 +273,7 @@ def test_a_cpu_mask_in_a_vla_of_real_classes_is_found(tiny_vla) -> None:
     assert [stray.operation for stray in found.strays] == ["mul"]
 
 
+@pytest.mark.extended
 def test_pi0s_own_forward_is_examined(tiny_pi0) -> None:
     found = debugkit.simulate_device(*tiny_pi0)
     assert found.not_examined is None, str(found)

@@ -19,6 +19,8 @@ from debugkit import DebugkitError
 from debugkit.integrations.transformers import DebugkitCallback, _with_all_columns, check_trainer
 from debugkit.rule import UnknownCodeError
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit")
+
 Attached = Callable[[nn.Module], int]
 
 
@@ -110,7 +112,14 @@ class Breaks(nn.Module):
         return {"loss": self.language(input_ids=input_ids, labels=labels).loss}
 
 
-@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}, {"bf16": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"gradient_accumulation_steps": 2}, id="accumulated", marks=pytest.mark.extended),
+        pytest.param({"bf16": True}, id="bf16", marks=pytest.mark.extended),
+    ],
+)
 def test_a_healthy_run_is_silent_and_its_losses_are_bit_equal(
     tmp_path: Path, options: dict[str, Any], attached: Attached
 ) -> None:

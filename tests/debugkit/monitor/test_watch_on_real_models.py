@@ -15,6 +15,8 @@ import debugkit
 from debugkit.step_replay.nonfinite import NonfiniteOrigin
 from debugkit.watched_run import monitor_of
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit")
+
 transformers = pytest.importorskip("transformers")
 Step = Callable[[], torch.Tensor]
 dynamo_looks_at_grad = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -135,6 +137,7 @@ def test_a_nan_stops_the_loop_before_the_weights_change() -> None:
     assert all(a.equal(b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+@pytest.mark.extended
 @dynamo_looks_at_grad
 def test_a_compiled_model_is_watched_at_its_boundary_and_replayed_eagerly() -> None:
     model = loops.Policy()

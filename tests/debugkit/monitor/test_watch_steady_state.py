@@ -18,6 +18,8 @@ from debugkit.rules.dk205_gradient_spike.measure import GradientHistoryProbe
 from debugkit.setup import TrainingSetup
 from debugkit.watched_run import monitor_of
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/debugkit")
+
 
 class Blocks(nn.Module):
     """Its first Linear is deep inside: no part of the model that a loop would call by itself."""
@@ -131,6 +133,7 @@ def losses_of(steps: int, every: int | None, width: int = 8) -> list[int]:
     return [loss.step for loss in run.losses]
 
 
+@pytest.mark.extended
 def test_a_tiny_model_is_examined_in_fewer_steps_after_the_first_ones() -> None:
     later = [step for step in range(TINY_FIRST, 200) if step % TINY_EVERY == 0]
     assert losses_of(200, None) == [*range(TINY_FIRST), *later]

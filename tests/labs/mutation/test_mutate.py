@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from labs.authoring.bench import Bench, BenchError
+from labs.authoring.mutation.journal import Journal
 from labs.authoring.mutation.mutants import mutants_of, read
 from labs.authoring.mutation.mutate import mutate
 from labs.authoring.mutation.reasons import FILE
 from labs.authoring.mutation.record import write_record
 from labs.grading import ForkServer
 from labs.grading.catalog import Lab, find
+
+EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
 
 Run = Callable[..., tuple[int, str, str]]
 HANGS = "while True: pass"
@@ -35,6 +39,7 @@ def make_blind(lab: Lab) -> None:
     checks.write_text(text)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_weak_check_leaves_a_hole_and_a_reason_closes_it(lab: Lab, lab_command: Run) -> None:
     make_blind(lab)
@@ -70,6 +75,44 @@ def test_only_recorded_holes_are_run_again(lab: Lab, lab_command: Run) -> None:
     write_record(lab, replace(found.record, mutants=(hole, *refused)))
     assert mutate(lab, holes=True).record.mutants == (hole,)
     assert lab_command("dev", "mutate", "03", "--holes", "--write")[0] == 2
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_was_cut_off_is_continued(lab: Lab, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = mutate(lab, only="drop_term")
+    [kept] = (lab.solution.parents[1] / "build" / "mutants").iterdir()
+    lines = [line for line in kept.read_text().splitlines(keepends=True) if line.strip()]
+    assert len(lines) == len(whole.mutants) > 2
+    kept.write_text("".join([*lines[:-2], lines[-2][:20]]))  # the disk was full in the middle of a line
+    graded: list[str] = []
+
+    def verdicts(bench: Bench, solution: Any, submissions: Any, *others: Any) -> Any:
+        graded.extend(name for name, _ in submissions)
+        return run(bench, solution, submissions, *others)
+
+    run = Bench.verdicts
+    if jobs == 1:  # another process has its own
+        monkeypatch.setattr(Bench, "verdicts", verdicts)
+    again = mutate(lab, only="drop_term", jobs=jobs)
+    assert again.record.mutants == whole.record.mutants
+    assert jobs > 1 or len(graded) == 2
+    assert len(Journal(lab, names=False).verdicts("structural")) == len(lines)
+
+
+@pytest.mark.extended
+def test_another_state_of_the_lab_begins_anew_and_a_whole_run_leaves_no_journal(lab: Lab) -> None:
+    folder = lab.solution.parents[1] / "build" / "mutants"
+    mutate(lab, most=1)
+    [first] = folder.iterdir()
+    make_blind(lab)
+    assert Journal(lab, names=False).verdicts("structural") == {}
+    assert len(Journal(lab, names=False)) == 0
+    everything = mutants_of(lab)[:2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labs.authoring.mutation.mutate.mutants_of", lambda _: everything)
+        mutate(lab)
+    assert list(folder.iterdir()) == [first]
 
 
 @pytest.mark.extended
@@ -110,6 +153,7 @@ def test_two_jobs_find_what_one_finds(lab: Lab) -> None:
     assert alone.record.counts.refused_structural == len(alone.mutants) > 1
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_submission_that_hangs_or_dies_is_refused_by_the_check_that_waits_for_it(lab: Lab) -> None:
     solution = read(lab, lab.solution)
