@@ -132,15 +132,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     fallback = "fallback_server" in metafunc.fixturenames
     attacks = [one for one in all_attacks() if not fallback or _contained_without_namespaces(one)]
+    ordinary = {one.family: one.name for one in reversed(attacks)}.items()  # the first of each family
     metafunc.parametrize(
         "attack",
         [
             pytest.param(
                 one,
                 id=f"{one.family}-{one.name}",
-                marks=pytest.mark.skipif(
-                    bool(one.needs) and one.needs not in GRANTED, reason="this system lacks a protection"
-                ),
+                marks=[
+                    pytest.mark.skipif(
+                        bool(one.needs) and one.needs not in GRANTED, reason="this system lacks a protection"
+                    ),
+                    *(() if (one.family, one.name) in ordinary else (pytest.mark.extended,)),
+                ],
             )
             for one in attacks
         ],

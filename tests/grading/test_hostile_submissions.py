@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -112,11 +113,20 @@ def fallback_server() -> Iterator[ForkServer]:
             yield running
 
 
+ORDINARY = 3
+"""One attack in so many runs in the ordinary suite."""
+
+
+def _sampled(names: Iterable[str]) -> list[Any]:
+    return [
+        pytest.param(name, id=name.replace(" ", "-"), marks=() if number % ORDINARY == 0 else pytest.mark.extended)
+        for number, name in enumerate(names)
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "attack",
-    [name for name in AT_IMPORT if NAMESPACES or name not in HARMFUL_WITHOUT_NAMESPACES],
-    ids=lambda name: name.replace(" ", "-"),
+    "attack", _sampled(name for name in AT_IMPORT if NAMESPACES or name not in HARMFUL_WITHOUT_NAMESPACES)
 )
 def test_nothing_done_at_import_passes(
     attack: str, server: ForkServer, toy_with: Callable[..., Lab], solution: dict[str, str]
@@ -140,7 +150,7 @@ def _fails_at_import(attack: str, server: ForkServer, lab: Lab, solution: dict[s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", IN_A_CALL, ids=lambda name: name.replace(" ", "-"))
+@pytest.mark.parametrize("attack", _sampled(IN_A_CALL))
 def test_nothing_returned_from_a_call_passes(
     attack: str, server: ForkServer, toy_with: Callable[..., Lab], solution: dict[str, str]
 ) -> None:

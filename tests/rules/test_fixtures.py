@@ -36,8 +36,11 @@ from debugkit.report import Report
 from debugkit.structure import tensors_in
 from shared_folder import shared_folder
 
+EXTENDED_DEPENDS_ON = ("debugkit", "tests/rules")
+
 HERE = Path(__file__).parent
 Program = Callable[[], dict[str, Any]]
+ORDINARY = 2
 
 
 @pytest.fixture(scope="session")
@@ -49,10 +52,14 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def programs(kind: str, folder: str = "dk[0-9][0-9][0-9]") -> Iterator[Any]:
+    """The programs of each rule; the ordinary suite runs the first `ORDINARY` of each."""
     for path in sorted(HERE.glob(f"{folder}/{kind}.py")):
+        number = 0
         for name, program in inspect.getmembers(load(path), inspect.isfunction):
             if program.__code__.co_filename == str(path) and not name.startswith("_") and name.islower():
-                yield pytest.param(path.parent.name.upper(), program, id=f"{path.parent.name}-{name}")
+                number += 1
+                marks = () if number <= ORDINARY else pytest.mark.extended
+                yield pytest.param(path.parent.name.upper(), program, id=f"{path.parent.name}-{name}", marks=marks)
 
 
 def load(path: Path) -> ModuleType:
@@ -87,6 +94,7 @@ def test_healthy_code_is_left_alone(code: str, program: Program) -> None:
         assert code in report.examined, f"silent for the wrong reason: {report.not_examined}"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("path", sorted(HERE.glob("dk[0-9][0-9][0-9]/fires.py")), ids=lambda path: path.parent.name)
 def test_every_marked_line_is_named(path: Path, named: Path) -> None:
     marked = {

@@ -49,7 +49,7 @@ class Journal:
             os.close(descriptor)
 
     def remove(self) -> None:
-        """The run has ended: the next one begins anew."""
+        """The run has ended: the next one starts from the beginning."""
         self._file.unlink(missing_ok=True)
 
     def _lines(self) -> list[str]:

@@ -101,7 +101,7 @@ def test_a_run_that_was_cut_off_is_continued(lab: Lab, jobs: int, monkeypatch: p
 
 
 @pytest.mark.extended
-def test_another_state_of_the_lab_begins_anew_and_a_whole_run_leaves_no_journal(lab: Lab) -> None:
+def test_another_state_of_the_lab_starts_again_and_a_whole_run_leaves_no_journal(lab: Lab) -> None:
     folder = lab.solution.parents[1] / "build" / "mutants"
     mutate(lab, most=1)
     [first] = folder.iterdir()
