@@ -57,6 +57,10 @@ class Verdict:
         return self.child_cpu_s + self.grader_cpu_s
 
 
+Keep = Callable[[str, Verdict], None]
+"""What is called with the name of each submission and its verdict, as soon as it is there."""
+
+
 class BenchError(Exception):
     """The checks could not be run, or refuse the solution; the message says why."""
 
@@ -80,7 +84,7 @@ class Bench:
         submissions: Iterable[tuple[str, Files]],
         seed: int,
         say: Callable[[str], None],
-        keep: Callable[[str, Verdict], None] = lambda _name, _verdict: None,
+        keep: Keep = lambda _name, _verdict: None,
     ) -> dict[str, Verdict]:
         """A verdict with `seed` for each submission, by name. The solution comes first and last, and must pass twice.
 
@@ -99,14 +103,11 @@ class Bench:
 
     def over_seeds(self, files: Files, seeds: Iterable[int], say: Callable[[str], None]) -> dict[int, Refusal]:
         """The refusals of one submission, by the seed with which it was refused. Raises BenchError."""
-        verdicts = self._run([(str(seed), files, seed) for seed in seeds], say)
+        verdicts = self._run([(str(seed), files, seed) for seed in seeds], say, lambda _seed, _verdict: None)
         return {int(seed): one.refusal for seed, one in verdicts.items() if one.refusal is not None}
 
     def _run(
-        self,
-        submissions: list[tuple[str, Files, int]],
-        say: Callable[[str], None],
-        keep: Callable[[str, Verdict], None] = lambda _name, _verdict: None,
+        self, submissions: list[tuple[str, Files, int]], say: Callable[[str], None], keep: Keep
     ) -> dict[str, Verdict]:
         plugin = _ManySubmissions(self, submissions, say, keep)
         run_checks(self._lab, plugin)
@@ -143,7 +144,7 @@ class _ManySubmissions(ChecksPlugin):
         bench: Bench,
         submissions: list[tuple[str, Files, int]],
         say: Callable[[str], None],
-        keep: Callable[[str, Verdict], None],
+        keep: Keep,
     ) -> None:
         self._bench = bench
         self._submissions = submissions

@@ -35,16 +35,16 @@ def shown_run(lesson: str, number: str) -> str | None:
 
 
 def without_smallest(text: str) -> str:
-    """The text with the numbers below each heading `abs min` as `?`, but for zeros.
+    """The text with the numbers in the `abs min` columns of logged frames as `?`, but for zeros.
 
     The smallest absolute value of a large tensor is as large as the rounding of one element: each processor prints
     another one.
     """
     lines, columns = [], list[int]()
     for line in text.splitlines():
-        columns = [one.start() for one in re.finditer(r"\babs min\b", line)] or columns
+        columns = [one.start() for one in re.finditer(r"\babs min  abs max\b", line)] or columns
         for at in columns:
-            if re.match(r"\d.\d\de[+-]\d\d ", line[at:]) and line[at] != "0":
+            if re.match(r"\d\.\d\de[+-]\d\d ", line[at:]) and line[at] != "0":
                 line = f"{line[:at]}?{' ' * 7}{line[at + 8 :]}"
         lines.append(line)
     return "\n".join(lines)

@@ -252,6 +252,9 @@ def mystery(
     raise typer.Exit(int(any(result["problems"] for result in results)))
 
 
+_MINUTE_S = 60
+
+
 class _Progress:
     """Shows how far a long command is: in the status line of a terminal, and as a line each minute elsewhere."""
 
@@ -263,6 +266,3 @@ class _Progress:
         if not err.is_terminal and time.monotonic() - self._said >= _MINUTE_S:
             self._said = time.monotonic()
             err.print(f"lab {self._lab.id} · {doing}", markup=False, soft_wrap=True)
-
-
-_MINUTE_S = 60

@@ -35,11 +35,13 @@ class Journal:
                 found[entry["mutant"]] = Verdict(refusal, entry["child_cpu_s"], entry["grader_cpu_s"], entry["named"])
         return found
 
-    def __len__(self) -> int:
-        return len(self._lines())
-
     def add(self, step: str, mutant: str, verdict: Verdict) -> None:
-        """Add a verdict, in one write; it begins with a line end, after what another one may have left."""
+        """Add a verdict, in one write; it begins with a line end, after what another one may have left.
+
+        A failure of the grader is no verdict on the mutant: the next run grades it again.
+        """
+        if verdict.refusal is not None and verdict.refusal.by_grader:
+            return
         line = "\n" + json.dumps({"step": step, "mutant": mutant, **asdict(verdict)}) + "\n"
         self._file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any
 
 from labs.authoring import cpu_time
 from labs.authoring.bench import Bench, Refusal, Verdict
@@ -77,20 +76,11 @@ def mutate(
     journal = Journal(lab, names=names)
     with OnDemandServer() as server:
         verdicts = _at_once(_Work(lab, solution, names), mutants, jobs, server, journal, say)
-        refusals = {one: verdict.refusal for one, verdict in verdicts.items() if verdict.refusal is not None}
-        step = "outcomes" if outcomes else "second seed"
-        again = journal.verdicts(step)
-        for mutant in mutants:
-            if mutant.id in refusals or mutant.id in reasons:
-                continue
-            if mutant.id not in again:
-                say(f"{mutant.id} once more")
-                again[mutant.id] = _once_more(lab, mutant, outcomes, server)
-                journal.add(step, mutant.id, again[mutant.id])
-            verdicts[f"{mutant.id} once more"] = verdict = again[mutant.id]
-            if verdict.refusal is not None:
-                refusals[mutant.id] = verdict.refusal
-    cpu = sum(one.cpu_s for one in verdicts.values())
+        survivors = [one for one in mutants if verdicts[one.id].refusal is None and one.id not in reasons]
+        again = _once_more(lab, survivors, outcomes, server, journal, say)
+    found = verdicts | again  # the later verdict of a survivor decides
+    refusals = {name: one.refusal for name, one in found.items() if one.refusal is not None}
+    cpu = sum(one.cpu_s for one in (*verdicts.values(), *again.values()))
     kinds: dict[str, Kind] = {check.id: check.kind for check in declared_by(lab).checks}
     records = tuple(
         _record(one, refusals.get(one.id), reasons.get(one.id), kinds, verdicts[one.id].named) for one in mutants
@@ -128,12 +118,12 @@ def _at_once(
     if len(slices) == 1:
         known |= _slice(work, submissions, server, journal, say)
     elif slices:
-        known |= _elsewhere(work, slices, len(mutants), journal, say)
+        known |= _elsewhere(work, slices, {one.id for one in mutants}, journal, say)
     return {one.id: known[one.id] for one in mutants}
 
 
 def _elsewhere(
-    work: _Work, slices: list[list[tuple[str, Files]]], total: int, journal: Journal, say: Say
+    work: _Work, slices: list[list[tuple[str, Files]]], names: set[str], journal: Journal, say: Say
 ) -> dict[str, Verdict]:
     others = (work.solution, work.names)
     with ProcessPoolExecutor(len(slices), mp_context=get_context("spawn")) as pool:
@@ -143,7 +133,7 @@ def _elsewhere(
         left = running
         while left:
             left = wait(left, timeout=1).not_done
-            say(f"{min(len(journal), total)} of {total}")
+            say(f"{len(journal.verdicts(_STRUCTURAL).keys() & names)} of {len(names)}")
     return {name: verdict for part in running for name, verdict in part.result().items()}
 
 
@@ -165,8 +155,22 @@ def _slice(
     )
 
 
-def _once_more(lab: Lab, mutant: Mutant, outcomes: bool, server: Any) -> Verdict:
-    """The grader's own grade with another seed; a survivor is one that this passes too."""
+def _once_more(
+    lab: Lab, survivors: list[Mutant], outcomes: bool, server: OnDemandServer, journal: Journal, say: Say
+) -> dict[str, Verdict]:
+    """The grader's own grade of each with another seed, by its name; a hole is a mutant that this passes too."""
+    step = "outcomes" if outcomes else "second seed"
+    known, found = journal.verdicts(step), dict[str, Verdict]()
+    for mutant in survivors:
+        if mutant.id not in known:
+            say(f"{mutant.id} once more")
+            known[mutant.id] = _graded(lab, mutant, outcomes, server)
+            journal.add(step, mutant.id, known[mutant.id])
+        found[mutant.id] = known[mutant.id]
+    return found
+
+
+def _graded(lab: Lab, mutant: Mutant, outcomes: bool, server: OnDemandServer) -> Verdict:
     started, cpu = time.process_time(), [0.0]
     seed = lab.seeds[1]
     graded = grade(
