@@ -73,7 +73,7 @@ def watch(
         every: 10 examines values in every tenth step; by default each step. Values inside the model, dtypes and
             parameter groups are examined in the first 3 to 10 of these steps, weight updates in the first 32; later in
             one of 13. Losses, outputs and gradients are examined in each. By default, a model with fewer than 131,072
-            parameters is examined in its first 128 steps and then in one of 61, unless `on_finding` is `"raise"` or
+            parameters is examined in its first 64 steps and then in one of 61, unless `on_finding` is `"raise"` or
             there is a `snapshot_dir`: its steps take less time than their examination.
         select: codes or prefixes (`"DK5"`) of the rules to examine; all by default.
         ignore: codes or prefixes to leave out.
@@ -212,9 +212,10 @@ class Run:
 
     def _on_step_end(self, step: int, looked: bool) -> None:
         seen = monitor_of(self).observations
+        judged = _is_time_to_judge(self._counts_now().attempted)
         if self._probes is not None:
-            self._probes.end_step(step, seen, looked=looked, will_look=monitor_of(self).active)
-        if _is_time_to_judge(self._counts_now().attempted):
+            self._probes.end_step(step, seen, looked=looked, will_look=monitor_of(self).active, judged=judged)
+        if judged:
             if self._probes is not None:
                 self._probes.recall(seen)
             self._judge_run()
@@ -291,4 +292,4 @@ def chosen_rules(select: str | Sequence[str] | None, ignore: str | Iterable[str]
 
 def _is_time_to_judge(steps: int) -> bool:
     """True after each of the first steps, then at growing intervals, because each time the whole record is judged."""
-    return steps <= 8 or steps & (steps - 1) == 0 or steps % 256 == 0
+    return steps <= 8 or (steps <= 32 and steps % 4 == 0) or steps & (steps - 1) == 0 or steps % 256 == 0

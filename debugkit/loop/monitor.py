@@ -253,6 +253,8 @@ class Monitor(Observer):
         self.active, self._evaluations = self._pace.looks_at(step), 0
         self._looked += looked
         thorough = self._looked < THOROUGH_STEPS or self._looked % SAMPLED_EVERY == 0
+        if thorough:
+            self.recorder.forget_modules()
         for hooks in self.hooks:
             hooks.look(self.active, thorough=thorough)
         self._on_step_end(ended, looked)

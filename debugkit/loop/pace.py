@@ -8,7 +8,7 @@ from torch import nn
 
 TINY = 2**17
 """Parameters. A step of a smaller model takes about a millisecond, and examining it several."""
-TINY_FIRST = 128
+TINY_FIRST = 64
 """Steps of a tiny model that are all examined."""
 TINY_EVERY = 61
 """Later one in 61 is examined. It is prime, as `SAMPLED_EVERY` is."""

@@ -80,15 +80,18 @@ class ProbeRunner(Observer):
                 set_mode_stack(stack)
         self._each("after_optimizer_step", optimizer)
 
-    def end_step(self, step: int, seen: dict[type, object], *, looked: bool, will_look: bool) -> None:
+    def end_step(
+        self, step: int, seen: dict[type, object], *, looked: bool, will_look: bool, judged: bool = True
+    ) -> None:
         """End a step: put the observation of each probe into `seen`, and detach probes whose `watch_steps` are over.
 
         `looked` is whether the values of this step were recorded; otherwise no observation is read. `will_look` is the
-        same for the next step.
+        same for the next step. `judged` is whether the whole run is judged now.
         """
         for probe in list(self._attached):
             if looked or type(probe).end_step is not Probe.end_step:
-                self._guarded(probe.yields, lambda probe=probe: self._end(probe, step, seen, looked))  # type: ignore[misc]
+                reads = looked and (judged or not probe.covers_run)
+                self._guarded(probe.yields, lambda probe=probe, reads=reads: self._end(probe, step, seen, reads))  # type: ignore[misc]
             left = self._steps_left[probe.yields]
             self._steps_left[probe.yields] = None if left is None else left - 1
             if left is not None and left <= 1:
@@ -146,10 +149,10 @@ class ProbeRunner(Observer):
         probe.loop_ended()
         self._observe(probe, seen)
 
-    def _end(self, probe: Probe[object], step: int, seen: dict[type, object], looked: bool) -> None:
+    def _end(self, probe: Probe[object], step: int, seen: dict[type, object], reads: bool) -> None:
         with without_torch_function():
             probe.end_step(step)
-        if not looked:
+        if not reads:
             return
         try:
             seen[probe.yields] = probe.observation

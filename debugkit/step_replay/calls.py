@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from debugkit._torch_private import unchanged_versions, version_of
+from debugkit._torch_private import buffers_of, unchanged_versions, version_of
 from debugkit.randomness import Randomness
 from debugkit.structure import map_tensors, tensors_in
 
@@ -37,6 +37,7 @@ class ModuleCall:
     buffers: dict[str, Tensor]  # before the call; only those that calls change
     versions: tuple[int, ...] | None = None  # of the tensors among the arguments; None if nothing can write to them
     output_gradients: dict[int, Tensor] = field(default_factory=dict)  # by the output tensor's index
+    parts: tuple[nn.Module, ...] | None = None  # module.modules() at the call; None if it was read from a snapshot
 
     def add_keywords(self, kwargs: dict[str, Any]) -> None:
         """Add the keyword arguments of a call, if they were not known when it began."""
@@ -55,7 +56,7 @@ class ModuleCall:
     @contextlib.contextmanager
     def as_it_was(self) -> Iterator[None]:
         """Set random states, modes, train/eval flags and buffers as at the call; restore the current ones on exit."""
-        now, parts = Randomness.now(), list(self.module.modules())
+        now, parts = Randomness.now(), self.parts or tuple(self.module.modules())
         flags = [module.training for module in parts]
         named = {name: buffer for name, buffer in self.module.named_buffers() if buffer.numel() <= _SMALL}
         saved = {name: buffer.detach().clone() for name, buffer in named.items()}
@@ -89,16 +90,19 @@ class CallRecorder:
 
     def __init__(self) -> None:
         self.calls: list[ModuleCall] = []
-        self._changing: dict[int, set[str]] = {}  # id(module) -> names of buffers that its forward writes to
+        self._known: weakref.WeakKeyDictionary[nn.Module, _Known] = weakref.WeakKeyDictionary()
         self._before: dict[str, int] | None = None
 
     def start(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Record a call that begins, and return its index."""
-        changing = self._changing.get(id(module))
-        named = dict(module.named_buffers())
-        self._before = {name: version_of(buffer) for name, buffer in named.items()} if changing is None else None
-        kept = {name: b for name, b in named.items() if (changing is None or name in changing) and b.numel() <= _SMALL}
+        known = self._known.get(module)
+        if known is None:
+            known, kept = _Known(tuple(module.modules())[1:]), dict(module.named_buffers())
+            self._before = {name: version_of(buffer) for name, buffer in kept.items()}
+        else:
+            kept, self._before = dict(known.buffers(module)), None
         held_args, held_kwargs = map_tensors((args, kwargs), lambda _, t: _alias(t))
+        parts = (module, *known.parts)
         self.calls.append(
             ModuleCall(
                 path=path,
@@ -108,9 +112,10 @@ class CallRecorder:
                 randomness=Randomness.now(),
                 grad_enabled=torch.is_grad_enabled(),
                 autocast=_autocast_state(),
-                training=tuple(part.training for part in module.modules()),
-                buffers={name: buffer.detach().clone() for name, buffer in kept.items()},
+                training=tuple([part.training for part in parts]),
+                buffers={name: buffer.detach().clone() for name, buffer in kept.items() if buffer.numel() <= _SMALL},
                 versions=_versions((held_args, held_kwargs)),
+                parts=parts,
             )
         )
         return len(self.calls) - 1
@@ -123,22 +128,56 @@ class CallRecorder:
             changing = {name for name, version in now.items() if self._before.get(name) != version}
             # BatchNorm's kernel writes its statistics without incrementing their version
             changing |= {name for name in now if name.rpartition(".")[2] in ("running_mean", "running_var")}
-            self._changing[id(call.module)] = changing
+            self._known[call.module] = _Known((call.parts or ())[1:], tuple(sorted(changing)))
             call.buffers = {name: buffer for name, buffer in call.buffers.items() if name in changing}
-        for index, (_, tensor) in enumerate(tensors_in(output)):
-            if tensor.requires_grad and tensor.grad_fn is not None:
-                tensor.register_hook(_keeper(weakref.ref(call), index))  # type: ignore[no-untyped-call]
+        reached = [
+            (index, tensor)
+            for index, (_, tensor) in enumerate(tensors_in(output))
+            if tensor.requires_grad and tensor.grad_fn is not None
+        ]
+        numbers = tuple(index for index, tensor in reached if tensor.numel() == 1)
+        for index, tensor in reached:
+            tensor.register_hook(_keeper(weakref.ref(call), index, numbers))  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
         """Release every batch and gradient."""
         self.calls.clear()
 
+    def forget_modules(self) -> None:
+        """Look again at the submodules of each module when it is called: they may have been replaced."""
+        self._known.clear()
 
-def _keeper(call: weakref.ref[ModuleCall], index: int) -> Callable[[Tensor], None]:
-    """A hook that records the gradient of an output. The reference is weak: the loop may keep the output longer."""
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What a call of a module has shown: its submodules, without itself, and the buffers that its forward writes to."""
+
+    parts: tuple[nn.Module, ...]
+    changing: tuple[str, ...] = ()
+
+    def buffers(self, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        """The buffers that change, by name; those that were removed since are left out."""
+        for name in self.changing:
+            path, _, own = name.rpartition(".")
+            try:
+                buffer = buffers_of(module.get_submodule(path)).get(own)
+            except AttributeError:
+                continue
+            if buffer is not None:
+                yield name, buffer
+
+
+def _keeper(call: weakref.ref[ModuleCall], index: int, numbers: tuple[int, ...]) -> Callable[[Tensor], None]:
+    """A hook that records the gradient of an output. The reference is weak: the loop may keep the output longer.
+
+    A model that computes its loss returns it beside the logits. What reaches the logits then comes from the loss, one
+    of `numbers`: it would count twice, and keeping it would keep a tensor as large as the logits.
+    """
 
     def keep(gradient: Tensor) -> None:
         if (kept := call()) is not None:
+            if index not in numbers and any(number in kept.output_gradients for number in numbers):
+                return
             held = kept.output_gradients.get(index)
             kept.output_gradients[index] = gradient.detach() if held is None else held + gradient.detach()
 

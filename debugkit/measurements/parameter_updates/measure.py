@@ -53,11 +53,35 @@ class _Samples:
     gradients: list[Tensor] = field(default_factory=list)  # of 16-bit weights only
     before: Tensor = field(default_factory=lambda: torch.empty(0))
 
-    def now(self) -> Tensor:
+    def now(self, views: _Views) -> Tensor:
         """The elements as they are now, in a tensor of their own."""
-        parts = [_some(parameter) for parameter in self.parameters]
-        self.counts = [len(part) for part in parts]
+        parts = [views.of(parameter) for parameter in self.parameters]
+        self.counts = [part.numel() for part in parts]
         return torch.cat(parts)
+
+
+class _Views:
+    """The sampled elements of each parameter as a view of it: making one again in each step would be expensive."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, torch.Size, Tensor]] = {}  # by id()
+
+    def __contains__(self, parameter: Tensor) -> bool:
+        return id(parameter) in self._known
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """The view, which is made again if the parameter's data was replaced; a copy if it is not contiguous."""
+        known = self._known.get(id(parameter))
+        if known is not None and known[0] == parameter.data_ptr() and known[1] == parameter.shape:
+            return known[2]
+        view = _some(parameter)
+        if parameter.is_contiguous():
+            self._known[id(parameter)] = parameter.data_ptr(), parameter.shape, view
+        return view
+
+    def forget(self) -> None:
+        """Release the views: each keeps the memory of its parameter alive."""
+        self._known.clear()
 
 
 @dataclass
@@ -75,6 +99,7 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
     """Samples about 512 elements of each parameter, 2,048 of a 16-bit one. They are read when the step ends."""
 
     complete_after = "optimizer"
+    covers_run = True
     watch_every = SAMPLED_EVERY
 
     def __init__(self, setup: TrainingSetup) -> None:
@@ -84,15 +109,17 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
         self._lines: dict[int, SourceLine | None] = {}
         self._samples: list[_Samples] = []
         self._measured: list[_Measured] = []
+        self._views = _Views()
         tables = [m for m in setup.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
         self._embeddings = {id(table.weight) for table in tables}
 
     def __exit__(self, *error: object) -> None:
         self._samples, self._measured = [], []
+        self._views.forget()
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
         with torch.no_grad():
-            self._samples = _samples(optimizer)
+            self._samples = _samples(optimizer, self._views)
 
     def after_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
         samples, self._samples = self._samples, []
@@ -104,22 +131,16 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
                 self._measured.append(self._measure(optimizer, label, alike))
 
     def _measure(self, optimizer: torch.optim.Optimizer, label: str, samples: _Samples) -> _Measured:
-        after, wide = samples.now(), _wide(samples.before)
+        after, wide = samples.now(self._views), _wide(samples.before)
         if len(after) != len(wide):
             raise NotExamined("A parameter changed its size while the optimizer stepped.")
         change = torch.split(_wide(after) - wide, samples.counts)
-        befores, afters = torch.split(samples.before, samples.counts), torch.split(after, samples.counts)
-        lost = {
-            index: share
-            for index in _largest_half(samples)
-            if (share := _lost(optimizer, samples, index, befores[index], afters[index])) is not None
-        }
         return _Measured(
             records=[self._record(optimizer, label, parameter) for parameter in samples.parameters],
             groups=samples.groups,
             sampled=samples.counts,
-            sizes=[*norms(list(change)), *norms(list(torch.split(wide, samples.counts)))],
-            lost=lost,
+            sizes=norms([*change, *torch.split(wide, samples.counts)]),
+            lost=_lost_shares(optimizer, samples, after),
         )
 
     def _record(self, optimizer: torch.optim.Optimizer, label: str, parameter: Tensor) -> _Record:
@@ -196,12 +217,12 @@ def _add_update(
     record.largest_learning_rate = max(record.largest_learning_rate, rate, float(initial or 0.0))
 
 
-def _samples(optimizer: torch.optim.Optimizer) -> list[_Samples]:
+def _samples(optimizer: torch.optim.Optimizer, views: _Views) -> list[_Samples]:
     alike: dict[tuple[torch.device, torch.dtype], _Samples] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             gradient = parameter.grad
-            if gradient is None or not has_range(parameter) or not has_range(gradient) or parameter.is_complex():
+            if gradient is None or not has_range(gradient) or not (parameter in views or _is_compared(parameter)):
                 continue
             samples = alike.setdefault((parameter.device, parameter.dtype), _Samples())
             samples.parameters.append(parameter)
@@ -209,8 +230,12 @@ def _samples(optimizer: torch.optim.Optimizer) -> list[_Samples]:
             if parameter.dtype in _HALF:
                 samples.gradients.append(_some(gradient, _SAMPLED_HALF).clone())
     for samples in alike.values():
-        samples.before = samples.now()
+        samples.before = samples.now(views)
     return list(alike.values())
+
+
+def _is_compared(parameter: Tensor) -> bool:
+    return has_range(parameter) and not parameter.is_complex()
 
 
 def _some(tensor: Tensor, count: int | None = None) -> Tensor:
@@ -227,6 +252,16 @@ def _some_of_a_state(tensor: Tensor) -> Tensor:
 def _largest_half(samples: _Samples) -> list[int]:
     half = range(len(samples.gradients))
     return sorted(half, key=lambda index: -samples.parameters[index].numel())[:_MOST_HALF]
+
+
+def _lost_shares(optimizer: torch.optim.Optimizer, samples: _Samples, after: Tensor) -> dict[int, Tensor]:
+    """`_lost` of the largest 16-bit parameters, by index; those for which it is not known are left out."""
+    largest = _largest_half(samples)
+    if not largest:
+        return {}
+    befores, afters = torch.split(samples.before, samples.counts), torch.split(after, samples.counts)
+    shares = {index: _lost(optimizer, samples, index, befores[index], afters[index]) for index in largest}
+    return {index: share for index, share in shares.items() if share is not None}
 
 
 def _lost(

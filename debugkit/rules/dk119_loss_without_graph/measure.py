@@ -34,6 +34,7 @@ class LossesWithoutGraphProbe(Probe[LossesWithoutGraph]):
         self._since: list[SourceLine | None] = []
         """The line of each `backward()` since the last step, if none of them can reach a parameter."""
         self._reached = self._is_new = False
+        self._parameters: set[int] = set()  # id()
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         if not all(loss.requires_grad for loss in losses):
@@ -66,8 +67,10 @@ class LossesWithoutGraphProbe(Probe[LossesWithoutGraph]):
 
     def _is_known(self, leaf: Tensor) -> bool:
         """Whether a leaf is a parameter: of the model, or one that an optimizer holds."""
-        own = any(leaf is parameter for parameter in self.setup.model.parameters())
-        return own or any(leaf is parameter for parameter in held_parameters(*self.setup.optimizers))
+        if id(leaf) not in self._parameters:
+            setup = self.setup
+            self._parameters = set(map(id, (*setup.model.parameters(), *held_parameters(*setup.optimizers))))
+        return id(leaf) in self._parameters
 
 
 def _nodes_without_a_parameter(loss: Tensor, is_known: Callable[[Tensor], bool]) -> int | None:

@@ -23,6 +23,8 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _VALIDATIONS = 8
+_MOVES = 32
+"""Phases with passes for which no batch was read: a policy moves in an environment, and nothing is validated."""
 _TENSORS = 8
 _OF_A_DIMENSION = 3
 
@@ -91,7 +93,7 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
         self._last_read: weakref.ref[Any] | None = None
         self._training_loader: weakref.ref[Any] | None = None
         self._phase = _Phase()
-        self._running = self._steps = self._validations = 0
+        self._running = self._steps = self._validations = self._moves = 0
         self._found: list[ValidationOnTraining] = []
 
     def __enter__(self) -> Self:
@@ -190,7 +192,10 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
     def _close(self) -> None:
         phase, self._phase = self._phase, _Phase()
         phase.watching.close()
+        self._moves += phase.passes > 0 and phase.unused == 0 and phase.source is None
         if phase.passes < PASSES or phase.unused < PASSES:
+            if self._moves == _MOVES and self._validations == 0:
+                self.__exit__()
             return
         self._validations += 1
         if phase.source is not None and not phase.is_dismissed:

@@ -16,12 +16,13 @@ from debugkit.frames import user_line
 from debugkit.module_paths import plain_path
 from debugkit.probe import FIRST_STEPS, Probe
 from debugkit.recorders.module_calls import ModuleCalls, Outputs
+from debugkit.recorders.patches import Patches
 from debugkit.rules.dk603_graph_in_validation import EvaluationGraphs, UntrainedForwards
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _MOST = 4096
-_MANY = 16  # calls in a step: later only the modules that were called are hooked
+_MANY = 16  # calls in a step: later only the modules that were called are hooked, and only in eval mode
 _KEY = "debugkit.untrained_forwards"
 
 
@@ -51,6 +52,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         parts = ((plain_path(path), part) for path, part in _parts("", setup.model))
         self._parts = dict(parts)
         self._calls: ModuleCalls | Outputs = self._around(self._parts.items())
+        self._patches = Patches()
         self._steps = self._called = 0
         self._entries = {""}  # the paths of the modules that the loop called
         self._depth = 0
@@ -64,8 +66,18 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._patches.__exit__(None, None, None)
         self._calls.remove()
         self._pending.clear()
+
+    def _mode_is_set(self, module: nn.Module, *_: Any, **__: Any) -> None:
+        """`module.train()` or `.eval()` was called: the model has hooks only in eval mode."""
+        if module is not self.setup.model:
+            return
+        self._calls.remove()
+        self._depth = 0
+        if not module.training:
+            self._calls.__enter__()
 
     def end_step(self, _step: int, /) -> None:
         self._steps += 1
@@ -74,7 +86,8 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
             called = [(path, self._parts[path]) for path in self._entries]
             # Each call of the only module is an outermost one, so its output is enough.
             self._calls = Outputs(*called[0], self._alone) if len(called) == 1 else self._around(called)
-            self._calls.__enter__()
+            self._patches.__enter__().around_overrides(nn.Module, "train", after=self._mode_is_set)
+            self._mode_is_set(self.setup.model)
         waiting: list[_Call] = []
         for call in self._pending:
             call.steps += 1

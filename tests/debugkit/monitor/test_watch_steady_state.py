@@ -149,6 +149,26 @@ def test_a_tiny_model_is_examined_in_each_step_where_a_finding_is_raised() -> No
     assert len(run.losses) == TINY_FIRST + 4
 
 
+def test_a_policy_that_moves_has_no_hooks_between_the_steps_that_are_examined() -> None:
+    model, optimizer = made()
+
+    def move() -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                model(torch.randn(1, 3))
+
+    with debugkit.watch(model, optimizer):
+        for step in range(TINY_FIRST + TINY_EVERY // 2):
+            move()  # at the first call, the memory of the last step is sampled
+            assert (sum(map(hooks_on, model.modules())) > 0) == (step < TINY_FIRST), step
+            train_step(model, optimizer)
+        move()
+        model.eval()
+        assert hooks_on(model) == 1  # validation is observed
+        model.train()
+        assert hooks_on(model) == 0
+
+
 def test_most_of_many_evaluations_in_a_step_are_left_out() -> None:
     model, optimizer = made()
     with debugkit.watch(model, optimizer) as run:

@@ -75,3 +75,18 @@ def a_method_that_calls_the_parts():
                 model.predict(torch.randn(4, 3)).mean().item()
 
     return _program(loop, count=1, message="calls of `encoder` and of 1 other module in eval mode")
+
+
+def moves_with_a_graph_after_many_steps():
+    def loop(model, optimizer):
+        for step in range(40):
+            _train(model, optimizer, steps=1)
+            with torch.no_grad():
+                for _ in range(20):
+                    model(torch.randn(1, 3))
+            if step >= 36:
+                model.eval()
+                model(torch.randn(4, 3)).sum().item()  # DK603
+                model.train()
+
+    return _program(loop, message="calls of the model in eval mode")
