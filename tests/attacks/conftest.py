@@ -19,6 +19,7 @@ import pytest
 from child_processes import HANG_S
 from labs.grading import ForkServer, protections
 from labs.grading.catalog import Lab
+from sampling import first_of_each, parameters
 from shared_server import SharedServer
 
 HERE = Path(__file__).parent
@@ -132,22 +133,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     fallback = "fallback_server" in metafunc.fixturenames
     attacks = [one for one in all_attacks() if not fallback or _contained_without_namespaces(one)]
-    ordinary = {one.family: one.name for one in reversed(attacks)}.items()  # the first of each family
     metafunc.parametrize(
         "attack",
-        [
-            pytest.param(
-                one,
-                id=f"{one.family}-{one.name}",
-                marks=[
-                    pytest.mark.skipif(
-                        bool(one.needs) and one.needs not in GRANTED, reason="this system lacks a protection"
-                    ),
-                    *(() if (one.family, one.name) in ordinary else (pytest.mark.extended,)),
-                ],
-            )
-            for one in attacks
-        ],
+        parameters(
+            attacks,
+            first_of_each(attacks, lambda one: one.family),
+            name=lambda one: f"{one.family}-{one.name}",
+            marks=lambda one: (
+                pytest.mark.skipif(
+                    bool(one.needs) and one.needs not in GRANTED, reason="this system lacks a protection"
+                ),
+            ),
+        ),
     )
 
 

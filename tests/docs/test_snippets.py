@@ -6,11 +6,11 @@ import gc
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from labs.authoring import printed
+from sampling import one_in, parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 SNIPPETS = sorted((ROOT / "docs" / "snippets").glob("*.py"))
@@ -21,12 +21,13 @@ EXTENDED_DEPENDS_ON = ("debugkit", "docs/snippets", "labs")
 _PYTHON = re.compile(r"^( *)```py(?:thon)?\b[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
 
-def _run(snippet: Path) -> Any:
-    ordinary = not snippet.stem.startswith("lesson_") or SNIPPETS.index(snippet) % EVERY == 0
-    return pytest.param(snippet, id=snippet.stem, marks=() if ordinary else pytest.mark.extended)
+ORDINARY = [
+    is_sampled or not snippet.stem.startswith("lesson_")
+    for snippet, is_sampled in zip(SNIPPETS, one_in(EVERY, SNIPPETS), strict=True)
+]
 
 
-@pytest.mark.parametrize("snippet", [_run(snippet) for snippet in SNIPPETS])
+@pytest.mark.parametrize("snippet", parameters(SNIPPETS, ORDINARY, name=lambda snippet: snippet.stem))
 def test_a_snippet_runs_and_prints_what_the_guide_shows(
     snippet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

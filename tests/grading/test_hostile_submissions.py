@@ -9,6 +9,7 @@ import pytest
 
 from labs.grading import ForkServer, grade, protections
 from labs.grading.catalog import Lab
+from sampling import one_in, parameters
 
 EXTENDED_DEPENDS_ON = ("labs/*.py", "labs/grading", "tests/grading")
 AT_IMPORT = {
@@ -118,10 +119,8 @@ ORDINARY = 3
 
 
 def _sampled(names: Iterable[str]) -> list[Any]:
-    return [
-        pytest.param(name, id=name.replace(" ", "-"), marks=() if number % ORDINARY == 0 else pytest.mark.extended)
-        for number, name in enumerate(names)
-    ]
+    chosen = list(names)
+    return parameters(chosen, one_in(ORDINARY, chosen), name=lambda name: name.replace(" ", "-"))
 
 
 @pytest.mark.slow

@@ -9,17 +9,18 @@ import pytest
 from debugkit.finding import Severity
 from debugkit.report import Report
 from healthy.program import LONG, Program, all_programs, built
+from sampling import first_of_each, parameters
 
 NAMES = sorted(all_programs())
-FIRST_OF_EACH_TOPIC = {build.__module__: name for name, build in reversed(all_programs().items())}.values()
 EXTENDED_DEPENDS_ON = ("debugkit", "tests/healthy")
 
 
-def _parameter(name: str) -> Any:
-    return pytest.param(name, marks=() if name in FIRST_OF_EACH_TOPIC else pytest.mark.extended)
+def _sampled(names: list[str]) -> list[Any]:
+    """The first one of each topic runs in the ordinary suite."""
+    return parameters(names, first_of_each(names, lambda name: all_programs()[name].__module__), name=str)
 
 
-@pytest.fixture(scope="module", params=[_parameter(name) for name in NAMES])
+@pytest.fixture(scope="module", params=_sampled(NAMES))
 def program(request: pytest.FixtureRequest) -> Program:
     return built(request.param)
 
@@ -34,7 +35,7 @@ def test_watch_is_silent_on_a_correct_program(program: Program) -> None:
     assert report.examined, "nothing was watched: silence proves nothing"
 
 
-@pytest.mark.parametrize("name", [_parameter(name) for name in NAMES if built(name).steps == LONG])
+@pytest.mark.parametrize("name", _sampled([name for name in NAMES if built(name).steps == LONG]))
 def test_watch_is_silent_for_forty_steps(name: str) -> None:
     program = built(name)
     program.steps = 40

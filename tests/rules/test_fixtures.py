@@ -22,7 +22,7 @@ import json
 import linecache
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,6 +34,7 @@ import debugkit
 from debugkit.finding import Finding
 from debugkit.report import Report
 from debugkit.structure import tensors_in
+from sampling import first_of_each, parameters
 from shared_folder import shared_folder
 
 EXTENDED_DEPENDS_ON = ("debugkit", "tests/rules")
@@ -51,15 +52,20 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def programs(kind: str, folder: str = "dk[0-9][0-9][0-9]") -> Iterator[Any]:
+def programs(kind: str, folder: str = "dk[0-9][0-9][0-9]") -> list[Any]:
     """The programs of each rule; the ordinary suite runs the first `ORDINARY` of each."""
-    for path in sorted(HERE.glob(f"{folder}/{kind}.py")):
-        number = 0
-        for name, program in inspect.getmembers(load(path), inspect.isfunction):
-            if program.__code__.co_filename == str(path) and not name.startswith("_") and name.islower():
-                number += 1
-                marks = () if number <= ORDINARY else pytest.mark.extended
-                yield pytest.param(path.parent.name.upper(), program, id=f"{path.parent.name}-{name}", marks=marks)
+    found = [
+        (path.parent.name, program)
+        for path in sorted(HERE.glob(f"{folder}/{kind}.py"))
+        for name, program in inspect.getmembers(load(path), inspect.isfunction)
+        if program.__code__.co_filename == str(path) and not name.startswith("_") and name.islower()
+    ]
+    return parameters(
+        found,
+        first_of_each(found, lambda one: one[0], ORDINARY),
+        name=lambda one: f"{one[0]}-{one[1].__name__}",
+        values=lambda one: (one[0].upper(), one[1]),
+    )
 
 
 def load(path: Path) -> ModuleType:
@@ -103,8 +109,8 @@ def test_every_marked_line_is_named(path: Path, named: Path) -> None:
         if line.endswith(marker(path.parent.name))
     }
     found: set[tuple[str, int]] = set()
-    for parameters in programs("fires", path.parent.name):
-        code, program = parameters.values
+    for one in programs("fires", path.parent.name):
+        code, program = one.values
         record = named / f"{code}-{program.__name__}.json"
         if not record.exists():
             remember(named, code, program, examine(code, program)[0])
