@@ -42,7 +42,7 @@ SHARES: dict[str, list[list[list[int]]]] = {
     TURNS: [[[0, 0], [1, 2, 2]], [[2, 2, 1], [0, 1]]],
     ONLY_0: [[[0, 1, 2], [1, 2]], [[0, 0, 1, 0], [1]]],
     ONLY_1: [[[0, 0, 1, 0], [1]], [[0, 1, 2], [1, 2, 2, 0]]],
-    NOBODY: [[[0, 1], [1]], [[0, 0, 1], [0, 1, 1]]],
+    NOBODY: [[[0], [1]], [[0, 0, 1], [0, 1, 1]]],
 }
 """For each process and batch, the robots of the frames; robot 2 is the one that may be lacking."""
 
