@@ -36,7 +36,7 @@ ORDER = "test_every_epoch_has_an_order_of_its_own"
 DIVIDED = "test_processes_divide_the_frames"
 CONTINUED = "test_continued_run_gets_the_same_batches/where continued runs begin"
 UNEVEN = "test_no_process_waits_for_another"
-UNEVEN_EPOCHS = 2
+UNEVEN_EPOCHS = 3
 ADDRESS = "tcp://127.0.0.1:29500"
 LOUDER = 30.0
 """Makes the gradients longer than the norm to which they are clipped."""
