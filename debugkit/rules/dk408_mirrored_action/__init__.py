@@ -25,9 +25,9 @@ the policy's actions back for each robot.
 
 ## When it stays silent
 - Other tasks, in which the states differ as the actions do: one source holds an object most of the time.
-- Numbers with more than two values without consecutive frames: a task to the right has other movements than one to the
-  left. With consecutive frames, each source that moves as its own actions say is correct, such as a left and a right
-  arm that mirror each other.
+- Numbers with more than two values, unless consecutive frames of an episode show how the state answers: a task to the
+  right has other movements than one to the left.
+- Sources in which the state moves as the action says, such as a left and a right arm that mirror each other.
 - A source in which state and action are both mirrored.
 - Constant numbers, sources with other values (0 and 1 next to -1 and 1), and fewer than 32 frames of a source.
 - State and action are matched by index. Two-valued numbers are compared only if both have the same width. Frames
@@ -130,31 +130,34 @@ def judge(seen: SourcesOfActions, context: Context) -> Iterator[Finding]:
         own_share, others_share = pair.shares[first], pair.shares[second]
         own_response, others_response = pair.responses[first], pair.responses[second]
         name, against = code(source.name), code(reference.name)
+        evidence: dict[str, object] = {
+            "dimension": dimension,
+            "sources": [source.name, reference.name],
+            "frames": [source.frames, reference.frames],
+            "loader": seen.role,
+        }
         if responses_are_opposite(pair):
             how = (
                 f"the state moves {_way(own_response)} the action in {name} (correlation {own_response:.2f}), and "
                 f"{_way(others_response)} it in {against} ({others_response:.2f})"
             )
+            evidence |= {"correlation": [own_response, others_response], "threshold": CLEAR}
         else:
             how = (
                 f"it is {amount(pair.high or 0.0)} in {own_share:.0%} of the frames of {name} and in "
                 f"{others_share:.0%} of those of {against}, although the states are alike"
             )
+            evidence |= {
+                "share_of_the_higher_value": [own_share, others_share],
+                "state_distance": pair.state_distance,
+                "state_distance_mirrored": pair.state_distance_mirrored,
+                "thresholds": [FAR, NEAR],
+            }
         yield context.finding(
             f"`{seen.path}[{dimension}]` of source {name} is mirrored against that of {against}: {how}.",
             input=seen.path,
             at=source.made_at,
-            evidence={
-                "dimension": dimension,
-                "sources": [source.name, reference.name],
-                "frames": [source.frames, reference.frames],
-                "share_of_the_higher_value": [own_share, others_share],
-                "state_distance": pair.state_distance,
-                "state_distance_mirrored": pair.state_distance_mirrored,
-                "correlation": [own_response, others_response],
-                "thresholds": [FAR, NEAR, CLEAR],
-                "loader": seen.role,
-            },
+            evidence=evidence,
             fix=f"Convert `{seen.path}[{dimension}]` of each source to one convention where its frames are loaded, and "
             "convert the policy's actions back for each robot.",
         )
