@@ -21,7 +21,7 @@ def named(value: Any, names: tuple[str, ...]) -> torch.Tensor | None:
     return next((found[path] for name in names for path in found if path == name or path.endswith(f".{name}")), None)
 
 
-def episode_of(frame: Mapping[str, Any]) -> int | None:
-    """The number of a frame's episode; None if the frame does not state it."""
+def episode_of(frame: Mapping[str, Any]) -> int | str | None:
+    """The number or the name of a frame's episode; None if the frame does not state it."""
     found = next((frame[name] for name in EPISODE_NAMES if name in frame), None)
-    return None if found is None else int(found)
+    return found if found is None or isinstance(found, str) else int(found)

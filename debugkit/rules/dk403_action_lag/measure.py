@@ -63,7 +63,7 @@ def _sources(setup: TrainingSetup) -> Iterator[tuple[str, list[tuple[torch.Tenso
 
 
 def _of_data_set(data: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    episodes: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    episodes: dict[int | str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for index in range(min(len(data), _MOST_FRAMES)):
         frame = data[index]
         if not isinstance(frame, Mapping):

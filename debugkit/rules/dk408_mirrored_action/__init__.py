@@ -34,7 +34,7 @@ the policy's actions back for each robot.
   without a state are not examined.
 
 ## Cost
-Reads at most 128 frames of each part of a data set, and of at most 16 parts; 512 frames of a data set without parts.
+Reads at most 128 frames of each part of a data set and 1,024 of all of them, or 512 of a data set without parts.
 
 ## Lesson
 [Lab 46](../../lessons/actions/46_better_on_half_the_data.md)

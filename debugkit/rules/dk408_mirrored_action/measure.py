@@ -23,6 +23,7 @@ from debugkit.setup import TrainingSetup
 _FEWEST = 32
 _MOST_OF_A_PART = 128
 _MOST_OF_A_WHOLE = 512
+_MOST_OF_ALL_PARTS = 1024
 _MOST_PARTS = 16
 _SOURCE_NAMES = ("source", "robot", "robot_type", "embodiment", "dataset", "dataset_name", "dataset_index")
 _PAD_NAMES = ("action_is_pad", "actions_is_pad")
@@ -69,7 +70,7 @@ class _Frame:
     number: int
     """Which part it is from."""
     index: int
-    episode: int | None
+    episode: int | str | None
 
     @property
     def shapes(self) -> tuple[int, int]:
@@ -79,21 +80,22 @@ class _Frame:
 def _recordings(data: Any, names: tuple[str, ...]) -> dict[str, list[_Frame]]:
     """The frames of each source that has enough of them, if there are two such sources."""
     frames = list(_frames(data, names))
-    stated = {frame.source for frame in frames} - {None}
-    found: dict[str, list[_Frame]] = {}
-    for frame in frames:
-        name = frame.source if len(stated) > 1 else frame.part
-        if name and frame.shapes == frames[0].shapes:
-            found.setdefault(name, []).append(frame)
-    enough = {name: each for name, each in found.items() if len(each) >= _FEWEST}
-    return enough if len(enough) > 1 else {}
+    for names_of in ([frame.source for frame in frames], [frame.part for frame in frames]):
+        found: dict[str, list[_Frame]] = {}
+        for frame, name in zip(frames, names_of, strict=True):
+            if name and frame.shapes == frames[0].shapes:
+                found.setdefault(name, []).append(frame)
+        enough = {name: each for name, each in found.items() if len(each) >= _FEWEST}
+        if len(enough) > 1:
+            return enough
+    return {}
 
 
 def _frames(data: Any, names: tuple[str, ...]) -> Iterator[_Frame]:
     """Frames from all over each part, in their order, without those whose action is padding."""
-    parts = [part for part in _parts(data) if len(part[2]) > 1]
-    most = _MOST_OF_A_PART if len(parts) > 1 else _MOST_OF_A_WHOLE
-    for number, (name, part, indices) in enumerate(_spread(parts, _MOST_PARTS)):
+    parts = _spread([part for part in _parts(data) if len(part[2]) > 1], _MOST_PARTS)
+    most = min(_MOST_OF_A_PART, _MOST_OF_ALL_PARTS // len(parts)) if len(parts) > 1 else _MOST_OF_A_WHOLE
+    for number, (name, part, indices) in enumerate(parts):
         made_at = own_definition(getattr(type(part), "__getitem__", None))
         for index in _pairs(indices, most):
             frame = part[index]

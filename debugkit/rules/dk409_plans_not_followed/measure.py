@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from debugkit.finding import NotExamined, SourceLine
-from debugkit.frames import definition_line, one_line
+from debugkit.frames import one_line
 from debugkit.interventions.batch_roles import target
+from debugkit.interventions.program_lines import own_definition
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk409_plans_not_followed import ExecutedDimension, ExecutedPlans
 from debugkit.setup import TrainingSetup
@@ -98,6 +99,5 @@ def _dimensions(plan: Tensor, executed: Tensor) -> list[ExecutedDimension]:
 
 def _line(act: Any, controller: Any) -> SourceLine | None:
     """Where the function that acts begins, or the one that makes it."""
-    called = getattr(type(act), "__call__", None)  # noqa: B004 - the method, not whether there is one
-    lines = (definition_line(function) for function in (act, called, controller) if callable(function))
-    return next((line for line in lines if line is not None), None)
+    methods = (getattr(type(act), name, None) for name in ("__call__", "forward"))
+    return next((line for each in (act, *methods, controller) if (line := own_definition(each)) is not None), None)

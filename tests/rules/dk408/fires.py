@@ -79,6 +79,14 @@ def one_of_three_robots_by_name():
     return _program(ConcatDataset(robots), message="`action[2]` of source `cell` is mirrored")
 
 
+def parts_whose_frames_name_their_files():
+    class Named(Recorded):
+        def __getitem__(self, index):  # DK408
+            return {**super().__getitem__(index), "source": f"episode_{index}.hdf5"}
+
+    return _program(ConcatDataset([Named(60), Named(60, _turned(2), seed=1)]), message="`datasets[1]`")
+
+
 class OneTable(Dataset):
     """The frames of two robots in turn, as one data set."""
 
@@ -116,7 +124,7 @@ class Driven(Dataset):
         return {
             "observation.state": self.state[index].numpy(),
             "action": self.action[index].numpy(),
-            "episode_index": index // 40,
+            "episode_id": f"episode {index // 40}",
         }
 
 

@@ -79,6 +79,19 @@ def one_dimension_only():
     return _declared(controller, message="`action[2]` is the plan's in step 1, and 0.333 times")
 
 
+def module_that_adds_plans_up():
+    class Controller(nn.Module):
+        def __init__(self, predict):
+            super().__init__()
+            self.predict, self.plans = predict, []
+
+        def forward(self, batch):  # DK409
+            self.plans = [self.predict(batch), *self.plans][:HORIZON]
+            return torch.stack([plan[:, age] for age, plan in enumerate(self.plans)]).sum(0)
+
+    return _declared(Controller, message="8 times the plan's")
+
+
 def other_rows_in_the_end():
     def controller(predict):
         steps = [0]
