@@ -18,8 +18,8 @@ class Ensemble:
     def __call__(self, batch):
         self.plans = [self.predict(batch), *self.plans][:HORIZON]
         weights = self.weights[: len(self.plans)]
-        now = [plan[:, age] for age, plan in enumerate(self.plans)]
-        total = sum(weight * action for weight, action in zip(weights, now))
+        now = torch.stack([plan[:, age] for age, plan in enumerate(self.plans)])
+        total = (weights[:, None, None] * now).sum(0)
         return total / weights.sum()
 
 
