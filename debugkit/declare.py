@@ -48,6 +48,9 @@ class Declare:
     """`inference(model, batch) -> action`, as called on the robot; by default `model.predict(batch)` if it exists."""
     reset: Callable[..., Any] | None = None
     """`reset(model)`, called between episodes; by default `model.reset()` if it exists."""
+    controller: Callable[..., Any] | None = None
+    """`controller(predict) -> act`, what is between the policy's plans and the robot: a queue of actions, an ensemble.
+    `predict(batch)` returns plans (B, H, A), and `act(batch)`, called once a step, the actions to execute."""
     checkpoint: Any = None
     """The checkpoint that the model was loaded from: a path (`.safetensors`, `.pt`) or a state dict."""
     fresh: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""How far a sample is from a distribution."""
+"""How far a sample is from a distribution, or from another sample."""
 
 from __future__ import annotations
 
@@ -17,3 +17,11 @@ def scaled_distance(probabilities: Tensor) -> float:
     ranks = torch.arange(count + 1, dtype=probabilities.dtype, device=probabilities.device) / count
     above, below = ranks[1:] - probabilities, probabilities - ranks[:-1]
     return float(torch.maximum(above, below).max()) * math.sqrt(count)
+
+
+def distance_between(one: Tensor, other: Tensor) -> float:
+    """The Kolmogorov–Smirnov distance of two samples (N,) and (M,): 0 where they are alike, 1 where they are apart."""
+    one, other = one.sort().values, other.sort().values
+    values = torch.cat([one, other])
+    shares = [torch.searchsorted(sample, values, right=True) / len(sample) for sample in (one, other)]
+    return float((shares[0] - shares[1]).abs().max())

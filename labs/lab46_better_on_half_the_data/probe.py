@@ -11,14 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader
 
 from labs.two_robots import ROBOTS, recordings, run
-from labs.vla.dataset import Batch, Frames, batches
+from labs.vla.dataset import Batch, Frames, batches, collate
 from labs.vla.policy import Policy
 from labs.vla.rollout import Rollout
 
 BATCH_SIZE = 64
 TRAINING_STEPS = 150
+CHECKED = 128
+"""Frames of each robot that debugkit gets."""
 EPISODES_APART = 1000
 """Between the first episodes of the two robots, so that they have different tables."""
 
@@ -66,13 +69,15 @@ def trained_rollout(learner: Any, seed: int, count: int) -> dict[str, Tensor]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh policy and a batch of the mixture."""
+    """debugkit.check()'s arguments: a fresh policy, a batch of the mixture, and the mixture's frames of each robot."""
     policy = Policy.from_base(seed=0)
-    mixture = learner.policy.mixture(_recordings(64, 46))
+    mixture = learner.policy.mixture(_recordings(CHECKED, 46))
+    frames = [{**_frame(mixture, number), "robot": ROBOTS[number // CHECKED]} for number in range(len(mixture))]
     return {
         "model": policy,
         "batch": next(batches(mixture, 32, steps=1, seed=46)),
         "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3),
+        "dataloader": DataLoader(ConcatDataset([frames[:CHECKED], frames[CHECKED:]]), batch_size=32),
     }
 
 
@@ -107,6 +112,11 @@ def _closed_on_nothing(result: Rollout, held: Any) -> float:
 
 def _never_closed(result: Rollout, held: Any) -> float:
     return float((~held & (result.steps == LONGEST)).mean())
+
+
+def _frame(frames: Frames, number: int) -> Batch:
+    """One frame as it is trained on."""
+    return {name: value[0] for name, value in collate(frames, [number]).items()}
 
 
 def _drive(learner: Any, policy: Policy, robot: str, episodes: int, first_seed: int) -> Rollout:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from debugkit import Declare
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.rollout import Predict, Rollout, rollout
 from labs.vla.tabletop import Tabletop
@@ -70,11 +71,19 @@ def trained_rollout(learner: Any, seed: int, count: int) -> dict[str, Tensor]:
 
 
 def subject(learner: Any) -> dict[str, Any]:
-    """debugkit.check()'s arguments: a fresh policy and a batch of demonstrations."""
+    """debugkit.check()'s arguments: a fresh policy, a batch of demonstrations, and the ensemble as its controller."""
     policy = learner.policy.build_policy(0)
-    frames = demonstrations(64, seed=47, horizon=policy.config.horizon)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    return {"model": policy, "batch": next(batches(frames, 32, steps=1, seed=47)), "optimizer": optimizer}
+    horizon = policy.config.horizon
+
+    def controller(predict: Predict) -> Predict:
+        return learner.policy.TemporalEnsemble(predict, horizon)
+
+    return {
+        "model": policy,
+        "batch": next(batches(demonstrations(64, seed=47, horizon=horizon), 32, steps=1, seed=47)),
+        "optimizer": torch.optim.AdamW(policy.parameters(), lr=1e-3),
+        "declare": Declare(controller=controller),
+    }
 
 
 def symptom(learner: Any) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Callable
+from dataclasses import replace
 
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader
+
+from debugkit import Declare
 from faults.fault import fault
+from healthy.policies import LoaderOf
 from healthy.program import Program
+from labs.vla.dataset import demonstrations
 
 
 @fault("DK401", of="policy_that_regresses_chunks", module="action_statistics")
@@ -49,3 +57,27 @@ def average_of_actions_kept_across_episodes(program: Program) -> None:
 
     model.predict = smoothed
     model.reset = lambda: None
+
+
+@fault("DK408", of="policy_with_training_and_validation_loaders", says="`action[2]`")
+def gripper_of_the_second_robot_turned_around(program: Program) -> None:
+    first, second = demonstrations(96, seed=1), demonstrations(96, seed=2)
+    action = second.action.copy()
+    action[..., 2] *= -1
+    both = ConcatDataset([LoaderOf(first), LoaderOf(replace(second, action=action))])
+    program.loaders = {"train": DataLoader(both, 8, shuffle=True)}
+
+
+@fault("DK409", of="policy_that_regresses_chunks", says="times the plan's")
+def sum_of_plans_that_is_never_divided(program: Program) -> None:
+    def controller(predict: Callable[[dict[str, Tensor]], Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
+        plans: list[Tensor] = []
+
+        def act(batch: dict[str, Tensor]) -> Tensor:  # DK409
+            plans.insert(0, predict(batch))
+            del plans[plans[0].shape[1] :]
+            return torch.stack([plan[:, age] for age, plan in enumerate(plans)]).sum(0)
+
+        return act
+
+    program.declare = Declare(controller=controller)

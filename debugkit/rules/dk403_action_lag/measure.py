@@ -9,18 +9,16 @@ from typing import Any
 import torch
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.batch_roles import target
+from debugkit.interventions.batch_roles import ACTION_NAMES, target
 from debugkit.interventions.program_lines import batches_made_at
+from debugkit.interventions.recorded_frames import STATE_NAMES, episode_of, named
 from debugkit.loader_samples import can_be_read_once, left_as_it_was
 from debugkit.rules.dk403_action_lag import ActionLag
 from debugkit.setup import TrainingSetup
-from debugkit.structure import tensors_in
 
 _LAGS = tuple(range(-5, 6))
 _FEWEST = 32
 _MOST_FRAMES = 256
-_STATE_NAMES = ("observation.state", "state", "proprio", "proprioception", "qpos")
-_EPISODE_NAMES = ("episode_index", "episode_id", "episode")
 
 
 def correlate_actions(setup: TrainingSetup) -> ActionLag:
@@ -51,7 +49,7 @@ def _episodes(setup: TrainingSetup) -> tuple[str, list[tuple[torch.Tensor, torch
 
 
 def _sources(setup: TrainingSetup) -> Iterator[tuple[str, list[tuple[torch.Tensor, torch.Tensor]]]]:
-    state, action = _named(setup.batch, _STATE_NAMES), target(setup)
+    state, action = named(setup.batch, STATE_NAMES), target(setup)
     together = state is not None and action is not None and state.shape[:2] == action[1].shape[:2]
     if together and state is not None and action is not None and state.ndim == action[1].ndim == 3:
         width = min(state.shape[-1], action[1].shape[-1])
@@ -65,29 +63,22 @@ def _sources(setup: TrainingSetup) -> Iterator[tuple[str, list[tuple[torch.Tenso
 
 
 def _of_data_set(data: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    episodes: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    episodes: dict[int | str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for index in range(min(len(data), _MOST_FRAMES)):
         frame = data[index]
         if not isinstance(frame, Mapping):
             return []
-        state, action = _named(frame, _STATE_NAMES), _named(frame, ("action", "actions"))
-        episode = next((frame[name] for name in _EPISODE_NAMES if name in frame), None)
+        state, action = named(frame, STATE_NAMES), named(frame, ACTION_NAMES)
+        episode = episode_of(frame)
         if state is None or action is None or episode is None or state.ndim != 1 or action.ndim not in (1, 2):
             return []
         width = min(state.shape[0], action.shape[-1])
         now = action if action.ndim == 1 else action[0]  # the first step of a chunk
-        episodes.setdefault(int(episode), []).append((state[:width], now[:width]))
+        episodes.setdefault(episode, []).append((state[:width], now[:width]))
     return [
         (torch.stack([state for state, _ in frames]), torch.stack([action for _, action in frames]))
         for frames in episodes.values()
     ]
-
-
-def _named(value: Any, names: tuple[str, ...]) -> torch.Tensor | None:
-    if isinstance(value, Mapping) and any(hasattr(item, "__array__") for item in value.values()):
-        value = {key: torch.as_tensor(item) if hasattr(item, "__array__") else item for key, item in value.items()}
-    found = {path: tensor for path, tensor in tensors_in(value) if tensor.is_floating_point()}
-    return next((found[path] for name in names for path in found if path == name or path.endswith(f".{name}")), None)
 
 
 def _correlate(source: str, episodes: list[tuple[torch.Tensor, torch.Tensor]], relative: bool) -> ActionLag:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,8 @@ from debugkit.rules.dk404_privileged_input import PrivilegedInput, PrivilegedInp
 from debugkit.rules.dk405_action_token_round_trip import ActionTokenisers, ActionTokens, TokenisedDimension
 from debugkit.rules.dk406_policy_remembers_last_episode import EpisodeMemory
 from debugkit.rules.dk407_train_serve_skew import PreparedEntry, PreparedFrames
+from debugkit.rules.dk408_mirrored_action import Source, SourcesOfActions, TwoSources
+from debugkit.rules.dk409_plans_not_followed import ExecutedDimension, ExecutedPlans
 
 FLOOR = 1e-5
 LAGS = tuple(range(-5, 6))
@@ -167,3 +171,117 @@ def test_action_tokens(bias: float, outside: int, unstable: int, words: str | No
     found = judged("DK405", ActionTokenisers((pair,)))
     assert [words in finding.message for finding in found] == ([True] if words else [])
     assert all(finding.evidence["dimensions"] == [1] for finding in found)
+
+
+# Sources
+
+NAN = math.nan
+NO_RESPONSE = (NAN, NAN)
+MIRRORED = TwoSources(2, 0, 1, 1.0, (0.1, 0.9), 0.05, 0.8, NO_RESPONSE)
+DRIVEN = TwoSources(1, 0, 1, None, (0.0, 0.0), NAN, NAN, (0.9, -0.9))
+
+
+def sources(*pairs: TwoSources) -> SourcesOfActions:
+    named = tuple(Source(name, 100, None) for name in ("bench", "cell", "desk"))
+    return SourcesOfActions("train", "action", named, pairs)
+
+
+def test_the_message_names_the_dimension_both_sources_and_both_shares() -> None:
+    (finding,) = judged("DK408", sources(MIRRORED))
+    assert finding.message == (
+        "`action[2]` of source `cell` is mirrored against that of `bench`: it is 1 in 90% of the frames of `cell` and "
+        "in 10% of those of `bench`, although the states are alike."
+    )
+    assert finding.evidence["share_of_the_higher_value"] == [0.9, 0.1]
+    assert "correlation" not in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("change", "is_found"),
+    [
+        ({"shares": (0.24, 0.76)}, True),
+        ({"shares": (0.26, 0.74)}, False),  # not far enough apart
+        ({"shares": (0.04, 0.77)}, True),
+        ({"shares": (0.04, 0.74)}, False),  # not exchanged
+        ({"high": None, "shares": (0.0, 0.0)}, False),
+        ({"state_distance": 0.2}, True),
+        ({"state_distance": 0.21}, False),
+        ({"state_distance_mirrored": 0.5}, True),
+        ({"state_distance_mirrored": 0.49}, False),  # states that look the same either way
+        ({"state_distance": NAN, "state_distance_mirrored": NAN}, False),
+    ],
+)
+def test_exchanged_shares_are_a_finding_where_the_states_are_alike(change: dict[str, Any], is_found: bool) -> None:
+    assert bool(judged("DK408", sources(replace(MIRRORED, **change)))) == is_found
+
+
+@pytest.mark.parametrize(
+    ("responses", "is_found"),
+    [
+        ((0.7, -0.7), True),
+        ((-0.8, 0.9), True),
+        ((0.69, -0.9), False),
+        ((0.9, -0.69), False),
+        ((-0.9, -0.9), False),
+        ((NAN, -0.9), False),
+        ((0.9, NAN), False),
+    ],
+)
+def test_opposite_responses_are_a_finding(responses: tuple[float, float], is_found: bool) -> None:
+    assert bool(judged("DK408", sources(replace(DRIVEN, responses=responses)))) == is_found
+
+
+def test_each_response_is_said_of_its_own_source() -> None:
+    (finding,) = judged("DK408", sources(replace(DRIVEN, responses=(-0.8, 0.9))))
+    assert "moves along with the action in `cell` (correlation 0.90), and against it in `bench` (-0.80)" in str(
+        finding.message
+    )
+    assert finding.evidence["correlation"] == [0.9, -0.8]
+
+
+def test_of_three_sources_the_one_that_differs_from_the_others_is_named() -> None:
+    pairs = (replace(MIRRORED, one=0, other=1, shares=(0.9, 0.1)), replace(MIRRORED, one=0, other=2, shares=(0.9, 0.1)))
+    (finding,) = judged("DK408", sources(*pairs))
+    assert "of source `bench` is mirrored against that of `cell`: it is 1 in 90% of the frames of `bench`" in str(
+        finding.message
+    )
+
+
+def test_each_mirrored_dimension_is_a_finding() -> None:
+    assert len(judged("DK408", sources(MIRRORED, DRIVEN))) == 2
+
+
+# Controllers
+
+TOO_FAR = ExecutedDimension(0, 9.2, 0.0, 8.2, 9.2, 0.0)
+
+
+def executed(*dimensions: ExecutedDimension) -> ExecutedPlans:
+    return ExecutedPlans("action", 12, 64, dimensions, None)
+
+
+def test_the_largest_departure_from_the_plan_is_named() -> None:
+    (finding,) = judged("DK409", executed(replace(TOO_FAR, dimension=1, gain=2.0, last_off=1.0), TOO_FAR))
+    assert "`action[0]` is the plan's in step 1, and 9.2 times the plan's in step 64" in finding.message
+    assert finding.evidence["dimensions"] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_found"),
+    [
+        ({"first_off": 0.001}, True),
+        ({"first_off": 0.002}, False),  # other units, a limit, a filter
+        ({"last_off": 0.06}, True),
+        ({"last_off": 0.05}, False),
+        ({"still_moves": 0.01}, True),
+        ({"still_moves": 0.02}, False),  # it does not settle
+        ({"last_size": 0.0}, False),  # it stops
+    ],
+)
+def test_a_plan_is_left_where_the_controller_settles_on_something_else(change: dict[str, Any], is_found: bool) -> None:
+    assert bool(judged("DK409", executed(replace(TOO_FAR, **change)))) == is_found
+
+
+def test_what_is_no_multiple_of_the_plan_is_given_by_its_distance() -> None:
+    (finding,) = judged("DK409", executed(replace(TOO_FAR, gain=1.0, last_off=0.3)))
+    assert "one that is off by 30% of its size in step 64" in finding.message

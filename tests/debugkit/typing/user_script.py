@@ -32,6 +32,10 @@ def make_batch(size: int) -> Batch:
     return {"x": torch.randn(size, 4), "y": torch.randn(size, 2)}
 
 
+def first_action(predict: Callable[[Batch], torch.Tensor]) -> Callable[[Batch], torch.Tensor]:
+    return lambda batch: predict(batch)[:, 0]
+
+
 def examine(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     report = debugkit.check(
         model,
@@ -42,7 +46,7 @@ def examine(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         select=["DK0", "DK1"],
         ignore={"DK107": "the head starts at zero"},
         device="cpu",
-        declare=Declare(causal=False, trainable=["*"], modalities=("x",)),
+        declare=Declare(causal=False, trainable=["*"], modalities=("x",), controller=first_action),
         baseline=None,
         budget=40.0,
         progress=None,
