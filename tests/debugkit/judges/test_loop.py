@@ -20,7 +20,7 @@ from debugkit.rule import Context, Mode, find_rule
 from debugkit.rules.dk506_random_in_eval import EvalDropout, RandomnessInEval
 from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient, AccumulatedStep, AccumulatedSteps
 from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMode, PassesWithoutGradients
-from debugkit.rules.dk511_optimizer_recreated import ReplacedOptimizers, Replacement
+from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.rules.dk512_gradients_discarded import Period, Periods
 
 LETTERS: dict[str, EventKind] = {
@@ -249,6 +249,16 @@ def test_a_replacement_that_changes_more_interrupts_the_row(change: dict[str, An
     other = replace(REPLACED, **change)
     assert not judged("DK511", ReplacedOptimizers(4, (REPLACED, other, REPLACED)))
     assert judged("DK511", ReplacedOptimizers(5, (other, REPLACED, REPLACED)))
+
+
+HALF = HalfRestored("Adam", 20, True, False, SourceLine("train.py", 5))
+
+
+def test_an_optimizer_beside_loaded_weights_that_lacks_the_saved_state_is_a_finding() -> None:
+    (finding,) = judged("DK511", ReplacedOptimizers(2, (), (HALF,)))
+    assert finding.location.line == 5
+    for change in ({"steps": 1}, {"same_settings": False}, {"other_data": True}):
+        assert not judged("DK511", ReplacedOptimizers(2, (), (replace(HALF, **change),)))
 
 
 PERIOD = Period(1, "Adam", 6, 5, "last", True, True, SourceLine("train.py", 9))
