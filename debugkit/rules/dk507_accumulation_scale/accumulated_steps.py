@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from debugkit._torch_private import in_backward, is_compiled, version_of
+from debugkit._torch_private import in_backward, is_compiled, is_mean_reduction, version_of
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
@@ -21,7 +21,6 @@ from debugkit.setup import TrainingSetup
 _PASSED_ON = ("Alias", "Clone", "ToCopy", "View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze")
 _SUMS = ("Add", "Sub")
 _MOST_TERMS = 64
-_MEAN = 1  # the number of reduction="mean" in ATen
 _STEPS = 8
 _LARGEST_COPY = 10_000  # elements of the gradient whose values are compared
 _SCALE_FREE = ("ada", "lamb", "lars", "lion", "muon", "rms", "rprop", "prodigy", "shampoo", "soap", "sophia", "sign")
@@ -151,7 +150,7 @@ def is_unscaled_mean(loss: Tensor) -> bool:
         if node is None:
             continue
         kind = node.name().removesuffix("Backward" + node.name().rpartition("Backward")[2])
-        if kind == "Mean" or getattr(node, "_saved_reduction", None) == _MEAN:
+        if kind == "Mean" or is_mean_reduction(node):
             return True
         if kind in _SUMS or kind in _PASSED_ON:
             waiting += [before for before, _ in node.next_functions]
