@@ -260,6 +260,11 @@ def rounding_mode_of(node: Node) -> str | None:
     return getattr(node, "_saved_rounding_mode", None)
 
 
+def is_mean_reduction(node: Node) -> bool:
+    """Whether a loss with `reduction="mean"` made the node; False for other operations, and if it is not known."""
+    return getattr(node, "_saved_reduction", None) == 1  # ATen's number of "mean"
+
+
 def schema_of(operation: Any) -> Any:
     """The schema of an operation that a TorchDispatchMode receives: its arguments, and whether it changes one."""
     return operation._schema

@@ -35,8 +35,9 @@ def judge(
             unexamined.append(Unexamined(rule.code, why, known.error if known else None))
             continue
         arguments = [seen[kind] for kind in rule.needs] + [seen.get(kind) for kind in rule.uses]
+        reasons = {kind: missing[kind].why for kind in rule.uses if kind in missing and kind not in seen}
         try:
-            found = list(rule.judge(*arguments, Context(rule, declare, mode, step, ended)))
+            found = list(rule.judge(*arguments, Context(rule, declare, mode, step, ended, reasons)))
         except NotExamined as limit:
             unexamined.append(Unexamined(rule.code, str(limit)))
         except Exception as error:

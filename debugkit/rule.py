@@ -121,6 +121,8 @@ class Context:
     """The training step just observed, under `watch()`."""
     ended: bool = False
     """Whether the watched loop has ended without an error, so that nothing more will be observed."""
+    missing: Mapping[type, str] = field(default_factory=dict)
+    """Why optional observations were not made. A rule whose `uses` are all missing may raise such a reason."""
 
     def finding(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -117,6 +119,18 @@ def sigmoid_before_a_loss_that_has_one(program: Program) -> None:
 def logits_given_to_nll_loss(program: Program) -> None:
     def loss_fn(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return F.nll_loss(model(batch["pixel_values"])[0], batch["labels"])  # DK316
+
+    program.loss_fn = loss_fn
+
+
+@fault("DK316", of="speech_with_connectionist_temporal_classification")
+def logits_given_to_ctc_loss(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: Any) -> Tensor:
+        spectrograms, labels, input_lengths, label_lengths = batch
+        x = model.conv(spectrograms).transpose(1, 2)
+        logits = model.fc(model.rnn(x)[0]).transpose(0, 1)
+        lengths = (input_lengths + 1) // 2
+        return F.ctc_loss(logits, labels, lengths, label_lengths, zero_infinity=True)  # DK316
 
     program.loss_fn = loss_fn
 

@@ -1,4 +1,4 @@
-"""The inputs and targets of each cross-entropy and KL divergence of a step."""
+"""The inputs and targets of each cross-entropy, KL divergence and CTC loss of a step."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class ClassificationLoss:
     highest: float = float("nan")
     """The largest input."""
     logarithm: bool = True
-    """Whether a logarithm may be taken: before the input, after the last layer with weights; or, for nll_loss, with a
-    log-sum-exp anywhere in the step."""
+    """Whether a logarithm may be taken: before the input, after the last layer with weights; or, for nll_loss and
+    ctc_loss, with a log-sum-exp anywhere in the step."""
     reduced: bool = True
     """Whether the values count as they are: the loss is summed or averaged in this call, without weights."""
     log_target: bool = False

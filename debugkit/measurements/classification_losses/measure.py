@@ -19,9 +19,11 @@ from debugkit.probe import Probe
 from debugkit.setup import TrainingSetup
 
 _BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
-_LOSSES = ("cross_entropy", "nll_loss", "kl_div", *_BINARY)
+_LOSSES = ("cross_entropy", "nll_loss", "kl_div", "ctc_loss", *_BINARY)
+_CLASSES_LAST = ("kl_div", "ctc_loss")
+_OF_LOG_PROBABILITIES = ("nll_loss", "ctc_loss")
 _PARTITION = ("logsumexp", "log")
-"""With one of these elsewhere in the step, unnormalised scores given to nll_loss may be normalised by another term."""
+"""With one of these elsewhere in the step, unnormalised scores given to these may be normalised by another term."""
 _MADE_BY = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax", "SigmoidBackward": "sigmoid"}
 _VIEWS = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "T", "Permute", "Slice", "Select")
 _COPIES = ("Clone", "ToCopy", "Index", "Clamp", "Alias", "Expand")
@@ -85,7 +87,7 @@ class _Call:
             weighted=self.weighted,
             pairs=bool(pairs),
             highest=highest,
-            logarithm=self.logarithm or (normalises and self.operation == "nll_loss"),
+            logarithm=self.logarithm or (normalises and self.operation in _OF_LOG_PROBABILITIES),
             reduced=self.reduced,
             log_target=self.log_target,
             target=_soft_target(target),
@@ -121,7 +123,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def _bound(args: Any, kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
-    values = [*args[:2], *(kwargs[key] for key in ("input", "target") if key in kwargs)]
+    values = [*args[:2], *(kwargs[key] for key in ("input", "log_probs", "target", "targets") if key in kwargs)]
     if len(values) != 2 or not all(isinstance(value, torch.Tensor) for value in values):
         return None
     return (values[0], values[1]) if values[0].ndim and values[0].numel() else None
@@ -172,10 +174,10 @@ def _target_values(name: str, target: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _rows_of_classes(name: str, given: torch.Tensor) -> torch.Tensor:
-    """(N, C, …) as (rows, C), and (…, C) for kl_div. For a binary loss each number is a separate row."""
+    """(N, C, …) as (rows, C), and (…, C) for kl_div and ctc_loss. For a binary loss each number is a separate row."""
     if name in _BINARY:
         return given.reshape(-1, 1)
-    if name == "kl_div":
+    if name in _CLASSES_LAST:
         return given.reshape(-1, given.shape[-1])
     classes_last = given[None] if given.ndim == 1 else given.movedim(1, -1)
     return classes_last.reshape(-1, classes_last.shape[-1])

@@ -1,8 +1,8 @@
 """Linear layers follow each other without an activation, so together they are only one linear layer.
 
 ## What it finds
-Two or more `nn.Linear`, or convolutions of stride 1, of which each receives the very tensor that the one before it
-returned, while nothing else reads that tensor. Three or more are a `warning`, two are `info`.
+Two or more `nn.Linear`, or convolutions whose windows overlap, of which each receives the very tensor that the one
+before it returned, while nothing else reads that tensor. Three or more are a `warning`, two are `info`.
 
 ## Why it hurts
 A product of matrices is one matrix. The added layers cost memory and time and let the model express nothing new. The
@@ -20,7 +20,8 @@ Put an activation between the layers, or replace them by one layer.
 - Anything between the layers: an activation, a norm, dropout, a residual connection, a reshape such as the split into
   heads, a second reader of the tensor.
 - Layers of different parts of the model, such as a tower's last projection and the projector behind it.
-- A frozen layer among them, grouped convolutions, convolutions with different kernels, and two layers behind pooling.
+- A frozen layer among them, grouped convolutions, convolutions with different kernels, convolutions whose stride is
+  their kernel, as a patch embedding's and a merge of patches, and two layers behind pooling.
 
 ## Cost
 Hooks on every module, and one walk through the graph of the loss.

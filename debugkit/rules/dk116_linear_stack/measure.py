@@ -152,7 +152,8 @@ class LinearStackProbe(GraphProbe[LinearStacks]):
 def _is_linear(module: nn.Module) -> bool:
     """Only the classes themselves: a subclass may compute anything."""
     if isinstance(module, _CONVOLUTIONS) and type(module) in _CONVOLUTIONS:
-        return set(module.stride) == {1} and module.groups == 1
+        overlap = all(step == 1 or step < size for step, size in zip(module.stride, module.kernel_size, strict=True))
+        return overlap and module.groups == 1
     return type(module) is nn.Linear
 
 

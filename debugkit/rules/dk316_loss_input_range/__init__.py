@@ -2,7 +2,8 @@
 
 ## What it finds
 - `cross_entropy` on the output of a sigmoid.
-- `nll_loss` and `kl_div` on values above 0, so not on log-probabilities: logits, or for `kl_div` probabilities.
+- `nll_loss`, `kl_div` and `ctc_loss` on values above 0, so not on log-probabilities: logits, or for `kl_div` and
+  `ctc_loss` probabilities.
 - Targets of `binary_cross_entropy_with_logits` outside [0, 1]: pixels of 0 to 255, classes of -1 and 1, class ids.
 - Targets of `kl_div` that are log-probabilities without `log_target=True`, or probabilities with it.
 - Soft targets of `cross_entropy` that are not probabilities: logits of a teacher, or several classes of 1 in a row.
@@ -11,21 +12,21 @@ Softmax before `cross_entropy` and probabilities given to `nll_loss` are
 [DK308](dk308_double_softmax.md).
 
 ## Why it hurts
-Nothing raises. With targets above 1, or with logits in `nll_loss`, the loss has no lower bound: it becomes negative and
-falls without end while the predictions get worse. With a sigmoid before `cross_entropy`, the loss cannot fall below
-ln(e + C - 1) - 1, which is 1.46 with ten classes.
+Nothing raises. With targets above 1, or with logits in `nll_loss` or `ctc_loss`, the loss has no lower bound: it
+becomes negative and falls without end while the predictions get worse. With a sigmoid before `cross_entropy`, the loss
+cannot fall below ln(e + C - 1) - 1, which is 1.46 with ten classes.
 
 ## Evidence
 The largest input, or the smallest and the largest target, with the range that the loss is defined for. For soft
 targets, the smallest and the largest sum of a row.
 
 ## Fix
-Pass logits to `cross_entropy` and to `binary_cross_entropy_with_logits`, and the output of `log_softmax` to `nll_loss`
-and `kl_div`. Scale targets to [0, 1].
+Pass logits to `cross_entropy` and to `binary_cross_entropy_with_logits`, and the output of `log_softmax` to `nll_loss`,
+`kl_div` and `ctc_loss`. Scale targets to [0, 1].
 
 ## When it stays silent
-- Values above 0 behind a logarithm, such as log-probabilities that are multiplied by an advantage, and unnormalised
-  scores whose log-sum-exp is another term of the loss.
+- Values above 0 behind a logarithm, such as log-probabilities that are multiplied by an advantage or divided by the
+  prior of their class, and unnormalised scores whose log-sum-exp is another term of the loss.
 - Losses with `reduction="none"` or with weights: targets of -1 or 255 may be masked afterwards.
 - Smoothed targets of a discriminator, up to half outside [0, 1].
 - Soft targets whose rows have one class only, as a policy gradient has.
@@ -96,7 +97,7 @@ def _input_fault(call: ClassificationLoss) -> _Fault | None:
             "`binary_cross_entropy_with_logits`.",
             {"made_by": call.made_by, "classes": call.classes, "lowest_loss": lowest},
         )
-    if call.operation not in ("nll_loss", "kl_div") or call.logarithm or not call.highest > NEAR:
+    if call.operation not in ("nll_loss", "kl_div", "ctc_loss") or call.logarithm or not call.highest > NEAR:
         return None
     if call.operation == "nll_loss" and (call.distributions or not call.reduced):
         return None

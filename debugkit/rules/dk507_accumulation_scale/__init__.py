@@ -6,27 +6,42 @@ of the micro-batches, in eval mode: more than 1e-7 in float64, or ten times the 
 dtype. The cause is a loss that is a sum, or a mean over something that the micro-batches contain in unequal numbers,
 such as valid tokens or unpadded actions.
 
+Under `watch()`, as `info`: a loop that calls `backward()` at one line two or more times for each `step()`, always
+equally often, on a loss that is a mean, and divides neither the loss nor the gradients by that number.
+
 ## Why it hurts
 With a mean of means, short answers get more weight, and the weight depends on how the batch is split. With a sum, the
 step size depends on the number of micro-batches. The curves for 1 and 8 micro-batches differ, and the learning rate is
-suspected.
+suspected. If the gradients are clipped, the clip cuts a sum where its bound was meant for a mean.
 
 ## Evidence
-The cosine, the ratio of the norms, the relative difference and its floor, and the parameter that differs most.
+The cosine, the ratio of the norms, the relative difference and its floor, and the parameter that differs most. Under
+`watch()`, the number of calls of `backward()` per step, the steps, and whether the gradients were clipped.
 
 ## Fix
-Sum the loss in each micro-batch, and divide by the number of valid tokens in all micro-batches.
+Sum the loss in each micro-batch, and divide by the number of valid tokens in all micro-batches. Where all micro-batches
+have equal counts, divide the loss by the number of micro-batches.
 
 ## When it stays silent
 - Micro-batches with equal counts; a loss divided by a number that does not depend on the split.
 - `coupled_batch` is declared: a contrastive loss is not a sum over samples.
 
-It is examined only if `Declare(accumulation=4)` states that the loop accumulates, and not if the loss draws random
-noise. If your trainer passes `num_items_in_batch`, use a `loss_fn` that passes it too.
+`check()` examines it only if `Declare(accumulation=4)` states that the loop accumulates, and not if the loss draws
+random noise. If your trainer passes `num_items_in_batch`, use a `loss_fn` that passes it too.
+
+Under `watch()`:
+
+- A loss that is multiplied or divided by a number, a sum that is divided by a count, and gradients that are divided.
+- `backward()` at several lines, as for real and generated samples, several losses of one forward pass, tasks whose
+  gradients reach different parameters, gradients that are reset in between, and several optimizers.
+- An optimizer such as Adam whose update does not depend on the scale of the gradients, if they are not clipped.
+- A `GradScaler`.
+
+A sum over tasks or domains that share all parameters looks the same. Then ignore the rule.
 
 ## Cost
 Only where an accumulation is declared: a forward and a backward pass of the whole batch, and the same once more in
-micro-batches.
+micro-batches. Under `watch()`, only the first eight steps are observed.
 
 ## Lesson
 [Lab 53](../../lessons/loop/53_same_frames.md)
@@ -34,12 +49,13 @@ micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, NotExamined, Severity
-from debugkit.observation import measured_by
-from debugkit.rule import Context, rule
+from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
+from debugkit.observation import measured_by, observed_by
+from debugkit.plain_data import PlainData
+from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amounts_apart
 
 
@@ -61,7 +77,36 @@ class AccumulatedGradient:
     """The parameter with the largest difference, by norm."""
 
 
+@dataclass(frozen=True)
+class AccumulatedStep(PlainData):
+    """One step of the optimizer, and the calls of `backward()` since the previous one."""
+
+    calls: int
+    means: bool
+    """Whether each loss was a mean that nothing scales, of another forward pass, with a gradient for the same
+    parameters, and `backward()` was always called at the same line."""
+    factor: float
+    """By what the gradients were multiplied between the last `backward()` and the step; NaN if not by one number, or
+    if they were written more than once, as by a division and a clip."""
+    at: SourceLine | None = None
+
+
+@observed_by(".accumulated_steps:AccumulatedStepsProbe")
+@dataclass(frozen=True)
+class AccumulatedSteps(PlainData):
+    """The first steps of a run."""
+
+    steps: tuple[AccumulatedStep, ...]
+    optimizers: int = 1
+    """How many optimizers have stepped."""
+    scale_free: bool = False
+    """Whether the optimizer's update does not depend on the scale of the gradients."""
+
+
 _SAME_DIRECTION = 1 - 1e-9
+FEWEST_STEPS = 3
+_EXACT = 1e-3
+"""The rounding of a factor of gradients in half precision, and of its measurement."""
 
 
 @rule(
@@ -69,10 +114,58 @@ _SAME_DIRECTION = 1 - 1e-9
     name="accumulation-scale",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
-    needs=(AccumulatedGradient,),
+    modes=("check", "watch"),
+    needs=(),
+    uses=(AccumulatedGradient, AccumulatedSteps),
 )
-def judge(seen: AccumulatedGradient, context: Context) -> Iterator[Finding]:
+def judge(gradient: AccumulatedGradient | None, steps: AccumulatedSteps | None, context: Context) -> Iterator[Finding]:
+    if context.mode == "watch":
+        if steps is None:
+            raise NotExamined(context.missing.get(AccumulatedSteps, "The calls of `backward()` were not observed."))
+        yield from or_too_short(_undivided(steps, context), len(steps.steps), FEWEST_STEPS)
+    elif gradient is None:
+        raise NotExamined(context.missing.get(AccumulatedGradient, "The accumulated gradient was not computed."))
+    else:
+        yield from _differs(gradient, context)
+
+
+def _undivided(seen: AccumulatedSteps, context: Context) -> Iterator[Finding]:
+    if len(seen.steps) < FEWEST_STEPS:
+        return
+    if seen.optimizers > 1:
+        raise NotExamined("Several optimizers step: each may use some of the losses.")
+    calls = seen.steps[0].calls
+    factors = [step.factor for step in seen.steps]
+    if calls < 2 or any(step.calls != calls or not step.means for step in seen.steps):
+        return
+    untouched = [abs(factor - 1) <= _EXACT for factor in factors]
+    clipped = not all(untouched) and all(factor <= 1 + _EXACT for factor in factors)
+    if not (clipped or all(untouched)) or (seen.scale_free and not clipped) or _is_one_number(factors, untouched):
+        return
+    yield context.finding(
+        f"Each step adds the gradients of {calls} losses, each a mean, and nothing divides them by {calls}: "
+        f"{'the clipped gradient' if clipped else 'the gradient'} is {calls} times that of the whole batch.",
+        at=seen.steps[0].at,
+        evidence={
+            "backward_calls_a_step": calls,
+            "steps": len(seen.steps),
+            "needed_steps": FEWEST_STEPS,
+            "factors": factors,
+            "clipped": clipped,
+        },
+        fix=f"Divide the loss by {calls} before `backward()`. If the losses are of different tasks whose sum is meant, "
+        "ignore this.",
+        severity=Severity.INFO,
+        certainty=Certainty.HEURISTIC,
+    )
+
+
+def _is_one_number(factors: Sequence[float], untouched: Sequence[bool]) -> bool:
+    """Whether all gradients were multiplied by one number, as by a division; a clip depends on their norm."""
+    return not any(untouched) and max(factors) - min(factors) <= _EXACT * max(factors)
+
+
+def _differs(seen: AccumulatedGradient, context: Context) -> Iterator[Finding]:
     if context.declare.coupled_batch:
         raise NotExamined(
             "The samples of a batch are declared to influence each other, so micro-batches cannot add up to the batch."

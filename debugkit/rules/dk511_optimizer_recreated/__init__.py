@@ -6,18 +6,21 @@ which trained for one epoch of the same data. The state of one was not passed to
 between the last step of one and the first step of the next. An optimizer whose `state` is emptied in each epoch counts
 as a new one.
 
+Also a run that continues from a checkpoint with half of it: `optimizer.state_dict()` was saved, a model loaded the
+weights of that moment, and a new optimizer of the same class and with the same settings trains them without the state.
+
 ## Why it hurts
 Adam divides by an average of about a thousand squared gradients, and momentum adds up about ten gradients. Both start
 from zero in each epoch: the first steps of Adam are as large as the rate allows, whatever the size of the gradients,
 and momentum is small. The loss jumps, or falls more slowly, at the start of each epoch. No error is raised.
 
 ## Evidence
-How often the optimizer was replaced and the threshold, 2, and the smallest number of steps of a replaced one. The line
-is the one that makes the optimizer.
+How often the optimizer was replaced and the threshold, 2, and the smallest number of steps of a replaced one. For a
+checkpoint, how many steps the saved optimizer had made. The line is the one that makes the optimizer.
 
 ## Fix
 Make the optimizer once, before the loop over the epochs. If it has to be recreated, load the state of the previous
-one: `optimizer.load_state_dict(previous.state_dict())`.
+one: `optimizer.load_state_dict(previous.state_dict())`. After a restart, load it from the checkpoint.
 
 ## When it stays silent
 - Stages of a training, which change the parameters, the settings or what is frozen.
@@ -26,11 +29,13 @@ one: `optimizer.load_state_dict(previous.state_dict())`.
   and active learning, which change the data; rounds of more than one epoch each.
 - Plain SGD, which keeps no state, and closures (LBFGS).
 - State that is passed on with `load_state_dict()`.
+- Loaded weights whose optimizer was not saved, was of another class or had another rate, or trained on other data: a
+  fine-tuning begins with a new optimizer.
 - Two optimizers that take turns.
 - Loops whose batches do not come from a DataLoader are not examined.
 
 ## Cost
-Copies two small parameters at each step, without waiting for the device.
+Copies two small parameters at each step, without waiting for the device, and once more when the state is saved.
 
 ## Lesson
 No lab of its own; in [Lab 72](../../lessons/reproducibility/72_a_step_apart.md) a restart loses a part of the state.
@@ -88,6 +93,19 @@ class Replacement(PlainData):
         return self.epochs == 1 and self.same_data
 
 
+@dataclass(frozen=True)
+class HalfRestored(PlainData):
+    """An optimizer without state whose parameters were loaded from the moment at which another's state was saved."""
+
+    optimizer: str
+    steps: int
+    """The steps of the other optimizer until its state was saved."""
+    same_settings: bool
+    other_data: bool
+    """Whether the batches of the two are known to come from different data sets."""
+    at: SourceLine | None
+
+
 @observed_by(".measure:ReplacedOptimizersProbe")
 @dataclass(frozen=True)
 class ReplacedOptimizers(PlainData):
@@ -96,6 +114,7 @@ class ReplacedOptimizers(PlainData):
     optimizers: int
     """How many optimizers have stepped."""
     replacements: tuple[Replacement, ...]
+    half_restored: tuple[HalfRestored, ...] = ()
 
 
 @rule(
@@ -107,6 +126,9 @@ class ReplacedOptimizers(PlainData):
     needs=(ReplacedOptimizers,),
 )
 def judge(seen: ReplacedOptimizers, context: Context) -> Iterator[Finding]:
+    for one in seen.half_restored:
+        if one.steps >= _STEPS and one.same_settings and not one.other_data:
+            yield _without_its_state(one, context)
     for chain in sorted({one.chain for one in seen.replacements}):
         run = _longest_run([one for one in seen.replacements if one.chain == chain])
         if len(run) < _REPLACEMENTS:
@@ -131,6 +153,16 @@ def judge(seen: ReplacedOptimizers, context: Context) -> Iterator[Finding]:
             if first.emptied
             else "Make the optimizer once, before the loop over the epochs.",
         )
+
+
+def _without_its_state(one: HalfRestored, context: Context) -> Finding:
+    return context.finding(
+        f"The weights were loaded as they were when the state of {one.optimizer} was saved, after {one.steps} steps, "
+        f"but the new {one.optimizer} did not load the state: its averages of the gradients start from zero.",
+        at=one.at,
+        evidence={"steps": one.steps, "needed_steps": _STEPS},
+        fix='Load the state that was saved with the weights: `optimizer.load_state_dict(checkpoint["optimizer"])`.',
+    )
 
 
 def _longest_run(chain: list[Replacement], *, of_epochs: bool = False) -> list[Replacement]:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import IterableDataset, Subset, TensorDataset
@@ -24,7 +24,7 @@ from debugkit.interventions.program_lines import files_on_the_stack, only_call
 from debugkit.probe import Probe
 from debugkit.recorders.loader_reads import LoaderReads
 from debugkit.recorders.patches import Patches
-from debugkit.rules.dk511_optimizer_recreated import ReplacedOptimizers, Replacement
+from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.setup import TrainingSetup
 
 _REMEMBERED = 64
@@ -72,6 +72,9 @@ class _Life:
     after: tuple[Any, ...] = ()
     """The parameters' counters of changes and addresses after the last step."""
     copies: tuple[Tensor, ...] = ()
+    saved: tuple[Tensor, ...] = ()
+    """Small parameters when the state was last saved, after `saved_steps`."""
+    saved_steps: int = 0
 
 
 class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
@@ -81,6 +84,8 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         super().__init__(setup)
         self._lives: list[_Life] = []
         self._found: list[Replacement] = []
+        self._half_restored: list[HalfRestored] = []
+        self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._made: weakref.WeakKeyDictionary[Optimizer, SourceLine | None] = weakref.WeakKeyDictionary()
         self._optimizers = self._chains = 0
         self._read: tuple[int, _Data] | None = None
@@ -92,6 +97,8 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
     def __enter__(self) -> Self:
         self._patches = Patches()
         self._patches.around(Optimizer, "__init__", after=self._makes)
+        self._patches.around(Optimizer, "state_dict", after=self._saves)
+        self._patches.around(nn.Module, "load_state_dict", after=self._loads)
         self._reads.__enter__()
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
@@ -110,10 +117,19 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
 
     @property
     def observation(self) -> ReplacedOptimizers:
-        return ReplacedOptimizers(self._optimizers, tuple(self._found))
+        return ReplacedOptimizers(self._optimizers, tuple(self._found), tuple(self._half_restored))
 
     def _makes(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._made[optimizer] = _constructed_at(optimizer)
+
+    def _saves(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        life = next((known for known in self._lives if known.optimizer() is optimizer), None)
+        if life is not None and life.keeps:
+            life.saved = tuple(one.detach().clone() for one in _small(life.parameters))
+            life.saved_steps = life.steps
+
+    def _loads(self, module: nn.Module, *_: Any, **__: Any) -> None:
+        self._loaded.add(module)
 
     def _delivered(self, loader: Any, iteration: int, _batch: Any) -> None:
         if self._described is None or self._described[0]() is not loader or self._described[1] != iteration:
@@ -149,6 +165,8 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
     def _begin(self, optimizer: Optimizer, emptied: _Life | None) -> _Life:
         parameters = tuple(held_parameters(optimizer))
         before = emptied or self._replaced_by(optimizer, parameters)
+        if emptied is None and not optimizer.state and len(self._half_restored) < _REMEMBERED:
+            self._half_restored += self._without_its_state(optimizer, parameters)
         life = _Life(
             weakref.ref(optimizer),
             type(optimizer).__name__,
@@ -177,6 +195,25 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
             ):
                 return life
         return None
+
+    def _without_its_state(self, optimizer: Optimizer, parameters: tuple[Tensor, ...]) -> Iterator[HalfRestored]:
+        """The saved optimizer of the same class whose parameters were loaded into those of `optimizer`."""
+        first = next((p for p in parameters if p.requires_grad), None)
+        if not any(first is own for module in self._loaded for own in module.parameters()):
+            return
+        now = tuple(_small(tuple(weakref.ref(p) for p in parameters)))
+        for life in reversed(self._lives):
+            fits = life.kind == type(optimizer).__name__ and len(life.parameters) == len(parameters)
+            if fits and life.saved and len(life.saved) == len(now) and all(map(_is_equal, life.saved, now)):
+                data = None if self._read is None else self._read[1]
+                yield HalfRestored(
+                    optimizer=life.kind,
+                    steps=life.saved_steps,
+                    same_settings=life.settings == _settings(optimizer),
+                    other_data=life.data is not None and data is not None and not life.data.is_same(data),
+                    at=self._made.get(optimizer),
+                )
+                return
 
     def _replacement(self, before: _Life, life: _Life, optimizer: Optimizer, *, is_emptied: bool) -> Replacement:
         rate = _rate(optimizer)
@@ -233,6 +270,10 @@ def _keeps_tensors(optimizer: Optimizer) -> bool:
         if any(isinstance(value, Tensor) and value.ndim > 0 for value in values):
             return True
     return False
+
+
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.device == other.device and torch.equal(one, other.detach())
 
 
 def _counters(parameters: Iterable[weakref.ref[Tensor]]) -> tuple[Any, ...]:

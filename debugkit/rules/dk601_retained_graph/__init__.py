@@ -3,6 +3,8 @@
 ## What it finds
 - A running total (`total += loss`), or a list or dict of losses or outputs that still have a `grad_fn`, so that their
   number grows with every step.
+- The same of results inside the model, such as features that a hook or `forward` appends to a list. The first twelve
+  steps are followed.
 - Gradients that have a `grad_fn` when the optimizer steps, because of `backward(create_graph=True)`, in five steps in
   which nothing differentiated them.
 
@@ -29,7 +31,8 @@ that are differentiated before the step, by `torch.autograd.grad` or a second `b
 AdaHessian.
 
 ## Cost
-One weak reference per loss and per output of the model. The variable that holds the graphs is searched for only once.
+One weak reference per loss and per output of the model, and per node of the graph in the first twelve steps. The
+variable that holds the graphs is searched for only once.
 
 ## Lesson
 [Lab 61](../../lessons/memory/61_a_little_more.md)
@@ -68,8 +71,8 @@ class RetainedGraphs(PlainData):
 
     alive: tuple[int, ...]
     holder: Holder | None = None
-    of: Literal["loss", "output"] = "loss"
-    """Whether the graphs were built for losses, or for outputs of the model whose losses are gone."""
+    of: Literal["loss", "output", "part"] = "loss"
+    """Whether the graphs end in losses, in outputs of the model whose losses are gone, or in results inside of it."""
     gradients: int = 0
     """The steps of an optimizer with gradients that had a graph, and that nothing had differentiated."""
     backward_at: SourceLine | None = None
@@ -87,6 +90,11 @@ class RetainedGraphs(PlainData):
 
 
 RISES = 5
+_WHAT = {
+    "loss": ("past loss", "past losses"),
+    "output": ("past output", "past outputs"),
+    "part": ("past result inside", "past results inside"),
+}
 
 
 @rule(
@@ -118,9 +126,10 @@ def _kept(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
     if seen.rises < RISES or seen.falls:
         return
     holder = seen.holder
-    what = ("past loss", "past losses") if seen.of == "loss" else ("past output", "past outputs")
+    what = _WHAT[seen.of]
     whose = "" if seen.of == "loss" else " of the model"
-    kept = f"The graphs of {counted(seen.alive[-1], *what)}{whose} are still alive, more after every step"
+    more = "although their steps have ended" if seen.of == "part" else "more after every step"
+    kept = f"The graphs of {counted(seen.alive[-1], *what)}{whose} are still alive, {more}"
     by = f": `{holder.name}`, a {holder.kind}, keeps them" if holder else ""
     yield context.finding(
         f"{kept}{by}.",
@@ -138,6 +147,6 @@ def _kept(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
 
 def _fix(name: str | None, of: str) -> str:
     where = f" in `{name}`" if name else ""
-    if of == "output":
+    if of != "loss":
         return f"Keep the values{where} and not the graph: `output.detach()`, on the CPU if they are many."
     return f"Keep the number{where} and not the graph: `loss.item()`, or `loss.detach()` to avoid waiting for the GPU."

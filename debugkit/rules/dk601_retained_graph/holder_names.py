@@ -90,16 +90,24 @@ def _in_closure(value: Any, wanted: set[int], depth: int, seen: set[int]) -> tup
 
 
 def _adding_line(name: str, code: CodeType) -> SourceLine | None:
-    """The line of the function that appends to `name`, adds to it, or sets one of its items."""
+    """The line that appends to `name`, adds to it, or sets one of its items: of the function, else the only one of its
+    file, as in a hook or in `forward`."""
+    last = max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
+    own = range(code.co_firstlineno, last + 1)
+    for pattern in _patterns(name):
+        for number in own:
+            if pattern.search(linecache.getline(code.co_filename, number)):
+                return SourceLine(code.co_filename, number, code.co_name)
+    inside = f"self.{name.rpartition('.')[2]}" if "." in name else name
+    lines = list(enumerate(linecache.getlines(code.co_filename), 1))
+    found = [number for number, line in lines if _patterns(inside)[0].search(line)]
+    return SourceLine(code.co_filename, found[0]) if len(found) == 1 else None
+
+
+def _patterns(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What adds to the variable, and what assigns a value made from it."""
     target = re.escape(name)
     methods = "append|appendleft|extend|insert|add|update|setdefault"
     item = r"(\[[^\]]*\])"
     adds = re.compile(rf"(?<![\w.]){target}({item}?\.({methods})\(|{item}?\s*\+=|{item}\s*=[^=])")
-    assigns = re.compile(rf"(?<![\w.]){target}\s*=[^=].*(?<![\w.]){target}(?!\w)")
-    last = max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
-    lines = range(code.co_firstlineno, last + 1)
-    for pattern in (adds, assigns):
-        for number in lines:
-            if pattern.search(linecache.getline(code.co_filename, number)):
-                return SourceLine(code.co_filename, number, code.co_name)
-    return None
+    return adds, re.compile(rf"(?<![\w.]){target}\s*=[^=].*(?<![\w.]){target}(?!\w)")

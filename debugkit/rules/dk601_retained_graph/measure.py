@@ -9,11 +9,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from debugkit._torch_private import in_backward, is_compiled, sequence_number
 from debugkit.finding import SourceLine
@@ -30,6 +31,8 @@ from debugkit.structure import tensors_in
 
 _REMEMBERED = 64
 _MOST_FOLLOWED = 4096
+_WALKED = 12  # steps whose whole graph is followed
+_MOST_PARTS = 2000  # nodes of one step
 _SUSPICIOUS = 5  # with this many graphs alive, the holder is searched for
 
 
@@ -42,21 +45,41 @@ class _Token:
         self.number = number  # the node's sequence number, which identifies it in a walk through a graph
 
 
+_Marks = tuple[weakref.ref[_Token], ...]
+"""The marked nodes of one graph."""
+
+
 class _Graphs:
-    """The graphs that end in one kind of tensor: those of this step, and those of earlier ones that are alive."""
+    """The graphs that end in one kind of tensor: those of this step, and those of earlier ones that are alive.
+
+    A graph is alive while one of its marked nodes is.
+    """
 
     def __init__(self, kind: str) -> None:
         self._key = f"debugkit.retained_graphs.{kind}"
         self._alive: dict[int, deque[int]] = {}  # by the optimizer that stepped
-        self._now: list[weakref.ref[_Token]] = []
-        self._past: deque[weakref.ref[_Token]] = deque(maxlen=_MOST_FOLLOWED)
+        self._now: list[_Marks] = []
+        self._past: deque[_Marks] = deque(maxlen=_MOST_FOLLOWED)
 
     def mark(self, tensor: Tensor) -> None:
+        """Follow the node that made the tensor."""
         if tensor.grad_fn is not None:
-            token = _Token(sequence_number(tensor.grad_fn))
-            metadata: Any = tensor.grad_fn.metadata  # torch's stub declares a method; it is a dict
-            metadata[self._key] = token
-            self._now.append(weakref.ref(token))
+            self._mark([tensor.grad_fn])
+
+    def mark_parts(self, loss: Tensor) -> None:
+        """Follow all nodes behind a loss. A node that is a part of several graphs belongs to the last one.
+
+        The nodes of parameters, which may be held on purpose, share one sequence number and count once.
+        """
+        self._mark(list(walk([loss], stop_at_zero_gradient=False).nodes)[:_MOST_PARTS])
+
+    def _mark(self, nodes: Iterable[Node]) -> None:
+        marks = []
+        for node in nodes:
+            token = _Token(sequence_number(node))
+            _metadata_of(node)[self._key] = token
+            marks.append(weakref.ref(token))
+        self._now.append(tuple(marks))
 
     @property
     def alive(self) -> tuple[int, ...]:
@@ -64,15 +87,27 @@ class _Graphs:
         return max(map(tuple, self._alive.values()), key=len, default=())
 
     def end_step(self, optimizer: int) -> set[int]:
-        """The sequence numbers of the earlier graphs that are alive after a step of this optimizer."""
-        alive = {token.number for reference in self._past if (token := reference()) is not None}
-        self._past = deque((reference for reference in self._past if reference() is not None), maxlen=_MOST_FOLLOWED)
+        """The last marked node of each earlier graph that is alive after a step of this optimizer."""
+        numbered = [(marks, _last(marks)) for marks in self._past]
+        alive = {number for _, number in numbered if number is not None}
+        self._past = deque((marks for marks, number in numbered if number is not None), maxlen=_MOST_FOLLOWED)
         self._alive.setdefault(optimizer, deque(maxlen=_REMEMBERED)).append(len(alive))
         if len(self._alive) > _REMEMBERED:
             del self._alive[next(iter(self._alive))]
         self._past.extend(self._now)
         self._now.clear()
         return alive
+
+
+def _metadata_of(node: Node) -> dict[str, Any]:
+    """What is stored with a node: torch's stub declares a method, and it is a dict."""
+    metadata: Any = node.metadata
+    return cast("dict[str, Any]", metadata)
+
+
+def _last(marks: _Marks) -> int | None:
+    """The sequence number of the last node that is alive."""
+    return max((token.number for reference in marks if (token := reference()) is not None), default=None)
 
 
 class RetainedGraphsProbe(Probe[RetainedGraphs]):
@@ -82,7 +117,8 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
-        self._losses, self._outputs = _Graphs("losses"), _Graphs("outputs")
+        self._losses, self._outputs, self._parts = _Graphs("losses"), _Graphs("outputs"), _Graphs("parts")
+        self._walked = 0
         self._holder: Holder | None = None
         self._stepped = 0  # id() of the optimizer whose step ends
         roots = [] if is_compiled(setup.model) else [("", setup.model)]
@@ -115,6 +151,8 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         self._losses.mark(losses[0])
+        if self._walked < _WALKED:
+            self._parts.mark_parts(losses[0])
         self._backwards.append(user_line())
         self._differentiated |= not self._called  # this loss may be computed from gradients
         self._called = False
@@ -127,16 +165,21 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
         self._backwards, self._differentiated = [], False
 
     def end_step(self, _step: int, /) -> None:
-        alive = max(self._losses.end_step(self._stepped), self._outputs.end_step(self._stepped), key=len)
+        self._walked += 1
+        kinds = (self._losses, self._outputs, self._parts)
+        alive = max((kind.end_step(self._stepped) for kind in kinds), key=len)
         if len(alive) >= _SUSPICIOUS and self._holder is None:
             self._holder = _holder(alive)
 
     @property
     def observation(self) -> RetainedGraphs:
-        losses, outputs = self._losses.alive, self._outputs.alive
-        if sum(losses) >= sum(outputs):
-            return RetainedGraphs(losses, self._holder, "loss", self._gradients, self._backward_at)
-        return RetainedGraphs(outputs, self._holder, "output", self._gradients, self._backward_at)
+        kinds: dict[Literal["loss", "output", "part"], tuple[int, ...]] = {
+            "loss": self._losses.alive,
+            "output": self._outputs.alive,
+            "part": self._parts.alive,
+        }
+        most = max(kinds, key=lambda kind: sum(kinds[kind]))  # of equal ones, the first
+        return RetainedGraphs(kinds[most], self._holder, most, self._gradients, self._backward_at)
 
 
 def _has_graph(optimizer: torch.optim.Optimizer) -> bool:

@@ -7,10 +7,12 @@ again in every step.
 
 A run that ends before its memory was recorded 32 times is judged at its end: memory must have risen in each step after
 the first quarter, at least eight, by nearly equal amounts. One rise in eight may be smaller, as after the last batch of
-an epoch.
+an epoch. It may also be a fall, as when a garbage collection frees what was left from before the run: less than half of
+what the steps before it kept, and followed by further rises.
 
 A short run of a small model, as in a test, does not reach 1 MiB. There the growth is compared with the model: each step
-must keep at least as many bytes as the parameters that receive a gradient have, within a fifth.
+must keep at least as many bytes as the parameters that receive a gradient have, within a fifth. A longer run that ends
+with less than 1 MiB is judged in the same way.
 
 ## Why it hurts
 After hours the run ends with an out-of-memory error, at whichever line requests the last megabyte. A batch size that
@@ -28,8 +30,10 @@ where. Limit the size of caches. DK601 and DK603 find the two most common causes
 ## When it stays silent
 - The first quarter of the steps is ignored, because optimizers create their state and libraries warm up.
 - The growth has ended, as with a cache that is full.
-- Growth below 1 MiB in total, or below 4 KiB per step. In a short run, growth by the size of the model in each step is
-  enough, if that is at least 8 KiB.
+- Growth below 1 MiB in total, or below 4 KiB per step. In a run that has ended, growth by the size of the model in each
+  step is enough, if that is at least 8 KiB.
+- Memory that is given back: a fall of half of what the steps kept, as when a collection frees the run's own objects, or
+  when a list is emptied at the end of an epoch.
 - Batches of different length, whose memory goes up and down, and episodes that become longer, whose outputs are freed
   before the next one begins.
 
@@ -82,7 +86,8 @@ ENOUGH = 32  # samples for a trend
 FEWEST_RISES = 8  # steps of a run that has ended, after its first quarter
 _EQUAL = 0.6  # the share of the median rise that a rise must have: batches may differ in size
 _OF_THE_WEIGHTS = 0.8  # the share of the weights' bytes that each rise of a small model must have
-_EXCEPTIONS = 8  # one rise in this many may be smaller
+_EXCEPTIONS = 8  # one rise in this many may be smaller, or a fall
+_KEPT = 0.5  # the share of regular rises that must be left after a fall: a collection may free older garbage
 SMALL_SLOPE = 8 * 2**10  # bytes per step: a smaller model's weights are no more than what a loop logs
 _FIX = "Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop."
 _STILL = 0.5  # the share of the slope that the last third must have; below it, the growth has ended
@@ -106,6 +111,9 @@ def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
     growth = slope * seen.every * (len(settled) - 1)
     chance = trend_by_chance(settled)
     lately = theil_sen(settled[-(len(settled) // 3) :]) / seen.every
+    if context.ended and growth < GROWTH:
+        yield from _short_run(seen, settled, context)
+        return
     if chance >= PROBABILITY or growth < GROWTH or slope < SLOPE or lately < _STILL * slope:
         return
     yield context.finding(
@@ -125,21 +133,26 @@ def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
 
 
 def _short_run(seen: MemorySamples, settled: Sequence[int], context: Context) -> Iterator[Finding]:
-    """A run that has ended before a trend could be tested: it rose in each step by equal amounts, or it is not told."""
+    """A run that has ended: memory rose in each step by equal amounts, or nothing is reported."""
     rises = [later - earlier for earlier, later in itertools.pairwise(settled)]
     if not context.ended or len(rises) < FEWEST_RISES:
         raise NotExamined(f"The run is too short: {len(rises)} of {counted(FEWEST_RISES, 'settled step')}.")
     usual, least = statistics.median(rises), sorted(rises)[len(rises) // _EXCEPTIONS]
     as_the_weights = seen.weights >= SMALL_SLOPE and least >= _OF_THE_WEIGHTS * seen.weights * seen.every
-    if min(rises) <= 0 or least < _EQUAL * usual or (sum(rises) < GROWTH and not as_the_weights):
+    if usual <= 0 or least < _EQUAL * usual or (sum(rises) < GROWTH and not as_the_weights):
         return
+    if _gives_back(rises, usual, len(seen.bytes) - len(settled)):
+        return
+    falls = sum(rise <= 0 for rise in rises)
+    steps = f"{len(rises) - falls} of the last {len(rises)} steps" if falls else f"each of the last {len(rises)} steps"
     weights = f" The trainable parameters have {_size(seen.weights)}." if sum(rises) < GROWTH else ""
     yield context.finding(
-        f"{_memory(seen.where)} grew in each of the last {len(rises)} steps by about {usual / 2**10:,.1f} KiB, "
+        f"{_memory(seen.where)} grew in {steps} by about {usual / 2**10:,.1f} KiB, "
         f"{_size(sum(rises))} in all.{weights}",
         evidence={
             "bytes_a_step": usual / seen.every,
             "smallest_rise": min(rises),
+            "falls": falls,
             "rise_that_one_in_eight_is_below": least,
             "needed_share_of_the_median": _EQUAL,
             "growth": sum(rises),
@@ -150,6 +163,16 @@ def _short_run(seen: MemorySamples, settled: Sequence[int], context: Context) ->
         },
         fix=_FIX,
     )
+
+
+def _gives_back(rises: Sequence[int], usual: float, before: int) -> bool:
+    """Whether a fall freed half of what regular rises gave until then, or the run ended with a step that kept nothing.
+
+    `before` is the number of steps before the first rise.
+    """
+    if rises[-1] <= 0 or sum(rises) < _KEPT * usual * len(rises):
+        return True
+    return any(rise < 0 and -rise > (1 - _KEPT) * usual * (before + i) for i, rise in enumerate(rises))
 
 
 def _size(count: int) -> str:

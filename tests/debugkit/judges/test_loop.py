@@ -16,11 +16,11 @@ from debugkit.finding import Finding, NotExamined, Severity, SourceLine
 from debugkit.loop.optimizer_events import EventKind, GradientUse, LoopEvent, OptimizerEvents
 from debugkit.loop.training_modes import ModeAtStep, TrainingModes
 from debugkit.measurements.short_training import LearningRates, LearningRateTrial, OneBatchTraining, RateTrial
-from debugkit.rule import Context, find_rule
+from debugkit.rule import Context, Mode, find_rule
 from debugkit.rules.dk506_random_in_eval import EvalDropout, RandomnessInEval
-from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient
+from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient, AccumulatedStep, AccumulatedSteps
 from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMode, PassesWithoutGradients
-from debugkit.rules.dk511_optimizer_recreated import ReplacedOptimizers, Replacement
+from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.rules.dk512_gradients_discarded import Period, Periods
 
 LETTERS: dict[str, EventKind] = {
@@ -34,11 +34,11 @@ LETTERS: dict[str, EventKind] = {
 }
 
 
-def judged(code: str, *seen: object, declare: Declare | None = None) -> list[Finding]:
+def judged(code: str, *seen: object, declare: Declare | None = None, mode: Mode = "watch") -> list[Finding]:
     """The findings; none if the run is too short."""
     rule = find_rule(code)
     try:
-        return list(rule.judge(*seen, Context(rule, declare or Declare(), "watch")))
+        return list(rule.judge(*seen, Context(rule, declare or Declare(), mode)))
     except NotExamined as limit:
         if "too short" in str(limit):
             return []
@@ -138,9 +138,37 @@ def test_accumulation_is_found_exactly_above_the_floor(difference: float, floor:
     seen = AccumulatedGradient(4, 0.9, 1.0, difference, floor, True, "head.weight")
     if coupled:
         with pytest.raises(NotExamined):
-            judged("DK507", seen, declare=Declare(coupled_batch=True))
+            judged("DK507", seen, None, declare=Declare(coupled_batch=True), mode="check")
     else:
-        assert bool(judged("DK507", seen)) == (difference > floor)
+        assert bool(judged("DK507", seen, None, mode="check")) == (difference > floor)
+
+
+@pytest.mark.parametrize(
+    ("changes", "factors", "found"),
+    [
+        ({}, (1, 1, 1), True),
+        ({"calls": 1}, (1, 1, 1), False),
+        ({"means": False}, (1, 1, 1), False),
+        ({}, (1, 1), False),
+        ({}, (0.25, 0.25, 0.25), False),
+        ({}, (0.5, 0.3, 1), True),
+        ({}, (0.2, 0.15, 0.19), True),
+        ({}, (1, math.nan, 1), False),
+        ({}, (1024, 1024, 1024), False),
+    ],
+)
+@pytest.mark.parametrize("scale_free", [False, True])
+def test_sums_of_means(changes: dict[str, Any], factors: tuple[float, ...], found: bool, scale_free: bool) -> None:
+    step = replace(AccumulatedStep(4, True, 1.0, SourceLine("train.py", 9)), **changes)
+    seen = AccumulatedSteps(tuple(replace(step, factor=factor) for factor in factors), scale_free=scale_free)
+    findings = judged("DK507", None, seen)
+    assert bool(findings) == (found and not (scale_free and min(factors) == 1))
+    assert all(finding.severity is Severity.INFO and finding.location.line == 9 for finding in findings)
+
+
+def test_sums_of_means_in_steps_of_different_length_are_not_told() -> None:
+    steps = tuple(AccumulatedStep(calls, True, 1.0) for calls in (4, 4, 4, 3))
+    assert judged("DK507", None, AccumulatedSteps(steps)) == []
 
 
 @given(st.floats(0.01, 10), st.floats(0, 2))
@@ -221,6 +249,16 @@ def test_a_replacement_that_changes_more_interrupts_the_row(change: dict[str, An
     other = replace(REPLACED, **change)
     assert not judged("DK511", ReplacedOptimizers(4, (REPLACED, other, REPLACED)))
     assert judged("DK511", ReplacedOptimizers(5, (other, REPLACED, REPLACED)))
+
+
+HALF = HalfRestored("Adam", 20, True, False, SourceLine("train.py", 5))
+
+
+def test_an_optimizer_beside_loaded_weights_that_lacks_the_saved_state_is_a_finding() -> None:
+    (finding,) = judged("DK511", ReplacedOptimizers(2, (), (HALF,)))
+    assert finding.location.line == 5
+    for change in ({"steps": 1}, {"same_settings": False}, {"other_data": True}):
+        assert not judged("DK511", ReplacedOptimizers(2, (), (replace(HALF, **change),)))
 
 
 PERIOD = Period(1, "Adam", 6, 5, "last", True, True, SourceLine("train.py", 9))

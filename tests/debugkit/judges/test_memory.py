@@ -98,6 +98,36 @@ def test_one_rise_in_eight_may_be_smaller_and_none_may_be_missing() -> None:
     assert not short_run([*leak, 0], 10 * KIB)
 
 
+def test_a_short_run_may_hold_one_collection_of_what_was_left_before() -> None:
+    leak = [18 * KIB] * 6
+    (finding,) = short_run([*leak, -29 * KIB, *leak], 10 * KIB)
+    assert "grew in 12 of the last 13 steps" in finding.message
+    assert not short_run([*leak, -29 * KIB, -29 * KIB, *leak], 10 * KIB)
+    assert not short_run([*leak, *leak, -29 * KIB], 10 * KIB)
+
+
+@given(st.integers(0, 11), st.integers(0, 20))
+def test_a_fall_of_half_of_what_was_kept_is_not_a_leak(at: int, steps: int) -> None:
+    """Objects in cycles of the run itself are freed by a collection, and so is a list that is emptied."""
+    rises = [20 * KIB] * 12
+    rises[at] = -steps * 20 * KIB
+    kept = len(rises) // 3 + at  # steps until then, with those of the first quarter
+    found = short_run(rises, 20 * KIB)
+    assert bool(found) == (at < 11 and steps * 2 <= kept and 11 - steps >= 6)
+
+
+@given(st.integers(32, 60), st.integers(8, 16))
+def test_a_longer_run_that_ends_below_a_mebibyte_is_compared_with_the_model(count: int, kib: int) -> None:
+    counts = tuple(100 * MIB + step * kib * KIB for step in range(count))
+    rule = find_rule("DK602")
+    ended, running = (Context(rule, Declare(), "watch", ended=ended) for ended in (True, False))
+    of_the_size, smaller = (MemorySamples("host", 1, counts, weights * KIB) for weights in (kib, 2 * kib))
+    below = kib * KIB * (count - count // 4 - 1) < MIB
+    assert list(rule.judge(of_the_size, ended))
+    assert bool(list(rule.judge(smaller, ended))) == (not below)
+    assert bool(list(rule.judge(of_the_size, running))) == (not below)
+
+
 @given(st.lists(st.integers(0, 64 * KIB), min_size=32, max_size=128))
 def test_nothing_below_a_mebibyte_is_a_leak(noise: list[int]) -> None:
     assert memory([100 * MIB + one for one in noise]) == []

@@ -66,3 +66,9 @@ def three_behind_pooling():
             return self.head(self.body(x).mean(1))  # DK116
 
     return _regression(Head(), (4, 5, 6), module="head.0", severity="warning")
+
+
+def convolutions_with_a_stride():
+    convolutions = [nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, 2, 1)]
+    model = nn.Sequential(nn.Sequential(*convolutions), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 4, 2))
+    return _regression(model, (4, 3, 8, 8), module="0.0", severity="info", message="from 3 to 8 features")

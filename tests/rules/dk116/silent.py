@@ -122,3 +122,8 @@ def depthwise_separable_and_strided_convolutions():
 def factorised_kernels():
     convolutions = [nn.Conv2d(3, 8, (1, 3), padding=(0, 1)), nn.Conv2d(8, 8, (3, 1), padding=(1, 0))]
     return _regression(nn.Sequential(*convolutions, nn.ReLU(), nn.Flatten(), nn.Linear(288, 2)), (4, 3, 6, 6))
+
+
+def embedding_and_merge_of_patches():
+    convolutions = [nn.Conv2d(3, 8, 2, stride=2), nn.Conv2d(8, 16, 2, stride=2)]
+    return _regression(nn.Sequential(*convolutions, nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)), (4, 3, 8, 8))

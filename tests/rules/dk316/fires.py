@@ -37,6 +37,34 @@ def divergence_of_probabilities():
     return {"model": nn.Linear(4, 5), "batch": _batch(target), "loss_fn": loss_fn, "expect": expect}
 
 
+def _frames():
+    lengths, labels = torch.full((3,), 9), torch.tensor([3, 2, 3])
+    return {"x": torch.randn(9, 3, 4), "target": torch.randint(1, 5, (3, 3)), "lengths": lengths, "labels": labels}
+
+
+def sequence_loss_of_logits():
+    criterion = nn.CTCLoss()
+
+    def loss_fn(model, batch):
+        return criterion(model(batch["x"]), batch["target"], batch["lengths"], batch["labels"])  # DK316
+
+    expect = {"message": "`ctc_loss` receives values"}
+    return {"model": nn.Linear(4, 5), "batch": _frames(), "loss_fn": loss_fn, "expect": expect}
+
+
+def sequence_loss_of_probabilities():
+    def loss_fn(model, batch):
+        given = model(batch["x"]).softmax(-1)
+        lengths, labels = batch["lengths"], batch["labels"]
+        each = F.ctc_loss(  # DK316
+            log_probs=given, targets=batch["target"], input_lengths=lengths, target_lengths=labels, reduction="none"
+        )
+        return (each / labels).mean()
+
+    expect = {"message": "`ctc_loss` receives probabilities"}
+    return {"model": nn.Linear(4, 5), "batch": _frames(), "loss_fn": loss_fn, "expect": expect}
+
+
 def divergence_with_probabilities_as_log_target():
     def loss_fn(model, batch):
         student = model(batch["x"]).log_softmax(-1)

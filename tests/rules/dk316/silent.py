@@ -47,6 +47,25 @@ def likelihood_of_log_probabilities_of_a_checkpointed_head():
     return _program(loss)
 
 
+def _sequences(log_probabilities):
+    batch = {"x": torch.randn(9, 3, 4), "target": torch.randint(1, 5, (3, 3))}
+    lengths, labels = torch.tensor([9, 7, 8]), torch.tensor([3, 2, 3])
+
+    def loss_fn(model, batch):
+        return F.ctc_loss(log_probabilities(model(batch["x"])), batch["target"], lengths, labels, zero_infinity=True)
+
+    return {"model": nn.Linear(4, 5), "batch": batch, "loss_fn": loss_fn}
+
+
+def sequence_loss_of_log_probabilities():
+    return _sequences(lambda logits: logits.log_softmax(-1))
+
+
+def sequence_loss_of_posteriors_divided_by_the_prior():
+    logarithms = torch.tensor([-0.5, -2.3, -2.3, -2.3, -2.3])
+    return _sequences(lambda logits: logits.log_softmax(-1) - logarithms)
+
+
 def logarithm_of_smoothed_probabilities():
     return _program(lambda logits, target: F.nll_loss((logits.softmax(-1) + 0.1).log(), target))
 

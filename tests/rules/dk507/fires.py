@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from debugkit import Declare
@@ -45,3 +46,42 @@ def padded_actions():
     batch = {"state": torch.randn(6, 4), "action": torch.randn(6, 3), "valid": valid}
     declare = Declare(accumulation=3)
     return {"model": nn.Linear(4, 3), "batch": batch, "loss_fn": loss, "declare": declare}
+
+
+def _model():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def _draw():
+    return torch.randn(6, 4), torch.randint(3, (6,))
+
+
+def four_means_added_in_a_loop():
+    def loop(model, optimizer):
+        for micro in range(24):
+            x, y = _draw()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()  # DK507
+            if micro % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    model = _model()
+    expect = {"severity": "info", "message": "the gradient is 4 times that of the whole batch"}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.05), "loop": loop, "expect": expect}
+
+
+def two_means_and_a_penalty_added_and_clipped():
+    def loop(model, optimizer):
+        for _ in range(5):
+            optimizer.zero_grad(set_to_none=False)
+            for _ in range(2):
+                x, y = _draw()
+                output = model(x)
+                (F.cross_entropy(output, y) + 0.01 * output.square().mean()).backward()  # DK507
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+
+    model = _model()
+    expect = {"severity": "info", "message": "the clipped gradient is 2 times"}
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), 0.01), "loop": loop, "expect": expect}

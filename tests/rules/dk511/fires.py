@@ -1,5 +1,8 @@
 """Loops that make a new optimizer for each epoch of the same data."""
 
+import copy
+import io
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -106,3 +109,41 @@ def state_emptied_in_each_epoch():
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "The state of Adam was empt"}}
+
+
+def second_half_of_a_run_without_the_state_that_was_saved():
+    def loop(model, _):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        for _ in range(5):
+            _step(model, optimizer, DATA.tensors[0])
+        file = io.BytesIO()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        file.seek(0)
+        checkpoint = torch.load(file)
+        restarted = _model()
+        restarted.load_state_dict(checkpoint["model"])
+        optimizer = torch.optim.Adam(restarted.parameters(), lr=1e-3)  # DK511
+        for _ in range(5):
+            _step(restarted, optimizer, DATA.tensors[0])
+
+    return {"model": _model(), "loop": loop, "expect": {"message": "after 5 steps, but the new Adam"}}
+
+
+def best_weights_loaded_back_without_the_state():
+    model = _model()
+    loader = DataLoader(DATA, batch_size=6)
+
+    def loop(model, optimizer):
+        for _ in range(2):
+            for (batch,) in loader:
+                _step(model, optimizer, batch)
+        best = copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        for (batch,) in loader:
+            _step(model, optimizer, batch)
+        model.load_state_dict(best["model"])
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)  # DK511
+        for (batch,) in loader:
+            _step(model, optimizer, batch)
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return {"model": model, "optimizer": optimizer, "loop": loop}

@@ -241,3 +241,94 @@ def fits_without_a_loader():
                 optimizer.step()
 
     return _program(loop)
+
+
+def _two_parts(restore, *, save_the_state=True, **settings):
+    """Five steps, a checkpoint in memory, and five steps of a new model."""
+    states = DATA.tensors[0]
+
+    def steps(model, optimizer):
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(states).square().mean().backward()
+            optimizer.step()
+
+    def loop(model, _):
+        optimizer = _adam(model)
+        steps(model, optimizer)
+        saved = {"model": copy.deepcopy(model.state_dict())}
+        if save_the_state:
+            saved["optimizer"] = copy.deepcopy(optimizer.state_dict())
+        second = _model()
+        optimizer = torch.optim.Adam(second.parameters(), **{"lr": 1e-3} | settings)
+        restore(second, optimizer, saved)
+        steps(second, optimizer)
+
+    return _program(loop)
+
+
+def state_loaded_with_the_weights():
+    def restore(model, optimizer, saved):
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+
+    return _two_parts(restore)
+
+
+def state_that_was_not_saved():
+    return _two_parts(lambda model, _optimizer, saved: model.load_state_dict(saved["model"]), save_the_state=False)
+
+
+def fine_tuning_at_a_lower_rate():
+    return _two_parts(lambda model, _optimizer, saved: model.load_state_dict(saved["model"]), lr=1e-4)
+
+
+def second_model_that_starts_from_its_own_weights():
+    return _two_parts(lambda model, _optimizer, _saved: model.load_state_dict(_model().state_dict()))
+
+
+def second_model_without_a_checkpoint():
+    return _two_parts(lambda _model, _optimizer, _saved: None)
+
+
+def fine_tuning_on_other_data():
+    model = _model()
+    loaders = [DataLoader(TensorDataset(torch.randn(24, 3)), batch_size=6) for _ in range(2)]
+
+    def loop(model, _):
+        optimizer = _adam(model)
+        _epoch(model, optimizer, loaders[0])
+        saved = copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        second = _model()
+        second.load_state_dict(saved["model"])
+        _epoch(second, _adam(second), loaders[1])
+
+    return {"model": model, "loop": loop}
+
+
+def second_model_that_is_a_copy():
+    """A branch of the training: nothing was loaded."""
+
+    def loop(model, _):
+        optimizer = _adam(model)
+        _epoch(model, optimizer, DataLoader(DATA, batch_size=6))
+        optimizer.state_dict()
+        second = copy.deepcopy(model)
+        _epoch(second, _adam(second), DataLoader(DATA, batch_size=6))
+
+    return _program(loop)
+
+
+def second_model_of_large_layers_with_its_own_weights():
+    def make():
+        return nn.Sequential(nn.Linear(3, 1500, bias=False), nn.ReLU(), nn.Linear(1500, 3, bias=False))
+
+    def loop(model, _):
+        optimizer = _adam(model)
+        _epoch(model, optimizer, DataLoader(DATA, batch_size=6))
+        optimizer.state_dict()
+        second = make()
+        second.load_state_dict(make().state_dict())
+        _epoch(second, _adam(second), DataLoader(DATA, batch_size=6))
+
+    return {"model": make(), "loop": loop}

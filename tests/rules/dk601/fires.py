@@ -10,8 +10,8 @@ from torch.nn import functional as F
 STEPS = 10
 
 
-def _program(loop, **expect):
-    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+def _program(loop, model=None, **expect):
+    model = model or nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"severity": "warning", **expect}}
 
@@ -127,3 +127,38 @@ def graph_of_accumulated_gradients():
             optimizer.step()
 
     return _program(loop, message="The gradients had a graph in 5 steps")
+
+
+def features_kept_by_a_hook():
+    """Outputs and losses are let go; the features keep the first layer's part of the graph."""
+    hidden_states = []
+
+    def keep(_module, _args, output):
+        hidden_states.append(output)  # DK601
+
+    def loop(model, optimizer):
+        handle = model[0].register_forward_hook(keep)
+        for _ in range(STEPS):
+            _step(model, optimizer)
+        handle.remove()
+
+    return _program(loop, message="results inside of the model are still alive, although their steps have ended")
+
+
+def features_kept_by_forward():
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trunk, self.head = nn.Linear(3, 8), nn.Linear(8, 2)
+            self.features = []
+
+        def forward(self, x):
+            hidden = self.trunk(x).tanh()
+            self.features.append(hidden)  # DK601
+            return self.head(hidden)
+
+    def loop(model, optimizer):
+        for _ in range(STEPS):
+            _step(model, optimizer)
+
+    return _program(loop, message="results inside", model=Policy())

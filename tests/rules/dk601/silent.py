@@ -1,5 +1,6 @@
 """Loops that keep numbers, or that release the graphs they keep."""
 
+import collections
 import warnings
 
 import torch
@@ -202,3 +203,58 @@ def penalty_on_the_gradients_with_a_second_backward():
             optimizer.step()
 
     return _program(loop)
+
+
+def features_of_the_last_call_and_of_others_without_their_graphs():
+    kept = []
+
+    def keep(module, _args, output):
+        module.latest = output
+        kept.append(output.detach())
+
+    def loop(model, optimizer):
+        model[0].register_forward_hook(keep)
+        for _ in range(STEPS):
+            _step(model, optimizer)
+
+    return _program(loop)
+
+
+def features_of_the_last_three_steps():
+    kept = collections.deque(maxlen=3)
+
+    def loop(model, optimizer):
+        model[0].register_forward_hook(lambda _module, _args, output: kept.append(output))
+        for _ in range(STEPS):
+            _step(model, optimizer)
+
+    return _program(loop)
+
+
+def part_of_the_graph_that_is_built_once():
+    """Frozen features of a prompt, with the graph of a trainable prompt that another optimizer would train."""
+
+    def loop(model, optimizer):
+        prompt = torch.randn(4, 3, requires_grad=True)
+        shared = prompt.tanh().exp()
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            F.mse_loss(model(shared), torch.randn(4, 3)).backward(retain_graph=True)
+            optimizer.step()
+
+    return _program(loop)
+
+
+def heads_of_many_tasks_whose_accumulators_are_held():
+    """As DistributedDataParallel does, to put hooks on them."""
+    model = nn.ModuleDict({str(task): nn.Linear(3, 2) for task in range(STEPS)})
+    held = [p.expand_as(p).grad_fn.next_functions[0][0] for p in model.parameters()]
+
+    def loop(model, optimizer):
+        for task in range(STEPS):
+            optimizer.zero_grad()
+            F.mse_loss(model[str(task)](torch.randn(4, 3)), torch.randn(4, 2)).backward()
+            optimizer.step()
+        assert held
+
+    return _program(loop, model)

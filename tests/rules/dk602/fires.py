@@ -34,6 +34,12 @@ def _step(model, optimizer, x):
     return output
 
 
+def _in_a_cycle(value):
+    """Garbage that only a collection frees."""
+    cycle = [value]
+    cycle.append(cycle)
+
+
 def frames_cached_without_a_bound():
     cache = {}
 
@@ -86,5 +92,31 @@ def gradients_kept_with_a_smaller_batch_at_the_end_of_each_epoch():
             x = torch.randn(16 if step % 9 == 8 else 64, 32)
             _step(model, optimizer, x)
             kept.append([p.grad.clone() for p in model.parameters()] + [x.clone()])
+
+    return _program(loop, message="Host memory grew in each of the last")
+
+
+def weights_copied_while_a_collection_frees_what_was_there_before():
+    """The one collection falls into the middle of the run, as in a process that did something else before."""
+    history = []
+
+    def loop(model, optimizer):
+        _in_a_cycle(torch.zeros(7000))  # 27 KiB
+        for step in range(18):
+            _step(model, optimizer, torch.randn(64, 32))
+            history.append({name: value.clone() for name, value in model.state_dict().items()})
+            if step == 11:
+                gc.collect()
+
+    return _program(loop, message="of the last")
+
+
+def features_kept_in_a_run_that_ends_below_a_mebibyte():
+    kept = []
+
+    def loop(model, optimizer):
+        model[0].register_forward_hook(lambda _module, _args, output: kept.append(output.detach()))
+        for _ in range(40):
+            _step(model, optimizer, torch.randn(48, 32))  # 12 KiB
 
     return _program(loop, message="Host memory grew in each of the last")

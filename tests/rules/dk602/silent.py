@@ -1,6 +1,7 @@
 """Loops whose memory does not grow, or stops growing."""
 
 import collections
+import gc
 
 import torch
 from torch import nn
@@ -129,5 +130,38 @@ def weights_of_each_epoch_of_a_small_test():
             _step(model, optimizer, torch.randn(64, 32))
             if step % 6 == 5:
                 kept.append({name: value.clone() for name, value in model.state_dict().items()})
+
+    return _program(loop)
+
+
+def states_in_cycles_that_a_collection_frees():
+    """Without a collection, each step leaves as much as the model has."""
+
+    def loop(model, optimizer):
+        gc.collect()
+        gc.disable()
+        try:
+            for step in range(18):
+                _step(model, optimizer, torch.randn(64, 32))
+                cycle = [{name: value.clone() for name, value in model.state_dict().items()}]
+                cycle.append(cycle)
+                del cycle
+                if step == 11:
+                    gc.collect()
+        finally:
+            gc.enable()
+
+    return _program(loop)
+
+
+def outputs_of_an_epoch_emptied_at_its_end():
+    def loop(model, optimizer):
+        kept = []
+        for step in range(40):
+            _step(model, optimizer, torch.randn(48, 32))
+            with torch.no_grad():
+                kept.append(model[0](torch.randn(48, 32)))
+            if step == 19:
+                kept.clear()
 
     return _program(loop)

@@ -1,6 +1,6 @@
 """A run in two parts: the second loads model, optimizer and schedule from a checkpoint in memory.
 
-fault optimizer_not_restored: DK511|DK704 at "optimizer = torch.optim.Adam(model2"
+fault optimizer_not_restored: DK511|DK704 at "torch.optim.Adam(model2"
 fault strict_false_nothing_matches: DK118|DK114 at "load_state_dict(state"
 fault scheduler_not_restored: none
 """
