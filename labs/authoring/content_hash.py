@@ -94,8 +94,8 @@ def _of_lab(lab: Lab) -> str:
     for path in _with_imports(lab):
         if lab.folder not in path.parents:
             forms[path.relative_to(_PACKAGE).as_posix()] = canonical_form(path.name, path.read_bytes())
-    for path in used_of_debugkit(_with_imports(lab), _DEBUGKIT):
-        forms[path.relative_to(_DEBUGKIT.parent).as_posix()] = canonical_form(path.name, path.read_bytes())
+    for path, source in used_of_debugkit(_with_imports(lab), _DEBUGKIT).items():
+        forms[path.relative_to(_DEBUGKIT.parent).as_posix()] = canonical_form(path.name, source.encode())
     return _digest(forms)
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import debugkit
 import labs
+from labs.authoring.used_definitions import WHOLE, Use, used_by, used_definitions
 
 PACKAGE = Path(labs.__file__).parent
 DEBUGKIT = Path(debugkit.__file__).parent
 _REGISTRY = "rule.py"
 """The module that imports every rule, by its folder's name."""
+_DECLARATIONS = "declare.py"
 ALLOWED = ("vla", "grading")
 """Packages of `labs` that a lab may import, beside the modules that labs share, which are next to them."""
 
@@ -48,29 +50,27 @@ def with_shared_modules(paths: Iterable[Path], package: Path | None = None) -> l
     return sorted(found)
 
 
-def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> list[Path]:
-    """The files of debugkit that these files use, directly or through another, in order.
+def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> dict[Path, str]:
+    """The files of debugkit that these files use, directly or through another, with the source of what is used of them.
 
-    A public name, `debugkit.NAME` or `from debugkit import NAME`, counts as its module. Using the registry of rules
-    is using all of debugkit.
+    A public name, `debugkit.NAME` or `from debugkit import NAME`, counts as that name of its module. Using the registry
+    of rules is using all of debugkit. `Declare` does not count: only the detectors read it, and no check.
     """
-    waiting = [name for path in paths for name in (*imported_names(path), *_attributes_of_debugkit(path))]
     package = package or DEBUGKIT
-    found: set[Path] = set()
-    while waiting:
-        name = waiting.pop()
-        path = _file_in_debugkit(debugkit._HOMES.get(name.removeprefix("debugkit."), name), package)
-        if path is not None and path not in found:
-            found.add(path)
-            waiting += imported_names(path)
-    return sorted(package.rglob("*.py")) if package / _REGISTRY in found else sorted(found)
 
+    def resolve(module: str, name: str) -> Use | None:
+        if module == "debugkit":
+            module = debugkit._HOMES.get(name, module)
+        if (path := _file_in_debugkit(f"{module}.{name}", package)) is not None:
+            return path, WHOLE
+        path = _file_in_debugkit(module, package)
+        return None if path is None else (path, name)
 
-def _attributes_of_debugkit(path: Path) -> Iterator[str]:
-    """`debugkit.check` and the like, in a file that has `import debugkit`."""
-    for node in _nodes(path):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "debugkit":
-            yield f"debugkit.{node.attr}"
+    uses = [use for path in paths for node in _nodes(path) for use in used_by(node, resolve)]
+    found = used_definitions(uses, resolve)
+    if package / _REGISTRY in found:
+        found = {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
+    return {path: source for path, source in found.items() if path != package / _DECLARATIONS}
 
 
 def _nodes(path: Path) -> Iterator[ast.AST]:

@@ -17,6 +17,7 @@ from labs.authoring import content_hash
 from labs.authoring.canonical import _form, canonical_form, python_form
 from labs.authoring.content_hash import FIELDS, content_of, folder_hash
 from labs.authoring.imports import DEBUGKIT, used_of_debugkit
+from labs.authoring.used_definitions import WHOLE, Use, used_by, used_definitions
 from labs.authoring.verified import RECORD, Stale, why_stale, write_verified
 from labs.grading import catalog
 from labs.grading.catalog import Lab, all_labs
@@ -179,7 +180,8 @@ def test_a_shared_module_counts_for_the_labs_that_import_it(lab: Lab, package: P
 @pytest.mark.parametrize(
     ("text", "used", "unused"),
     [
-        ("from debugkit import Declare\n", ["declare.py"], ["structure.py", "rule.py"]),
+        ("from debugkit import Finding\n", ["finding.py"], ["structure.py", "rule.py"]),
+        ("from debugkit import Declare\n", [], ["declare.py", "structure.py", "rule.py"]),
         ("from debugkit.structure import tensors_in\n", ["structure.py"], ["declare.py", "rule.py"]),
         (
             "import debugkit\ncut = debugkit.find_graph_cut\n",
@@ -192,10 +194,9 @@ def test_a_shared_module_counts_for_the_labs_that_import_it(lab: Lab, package: P
 )
 def test_what_a_lab_uses_of_debugkit_is_found(lab: Lab, text: str, used: list[str], unused: list[str]) -> None:
     append(lab.folder / "probe.py", text)
-    found = [path.relative_to(DEBUGKIT).as_posix() for path in used_of_debugkit([lab.folder / "probe.py"])]
-    assert set(used) <= set(found)
-    assert not set(unused) & set(found)
-    assert len(set(found)) == len(found)
+    found = {path.relative_to(DEBUGKIT).as_posix() for path in used_of_debugkit([lab.folder / "probe.py"])}
+    assert set(used) <= found
+    assert not set(unused) & found
 
 
 def test_what_a_lab_uses_of_debugkit_counts_as_its_own(
@@ -204,12 +205,61 @@ def test_what_a_lab_uses_of_debugkit_counts_as_its_own(
     copy = tmp_path / "debugkit"
     shutil.copytree(DEBUGKIT, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(content_hash, "_DEBUGKIT", copy)
-    append(lab.folder / "probe.py", "from debugkit import Declare\n")
+    append(lab.folder / "probe.py", "from debugkit.structure import tensors_in\nfrom debugkit import Declare\n")
     before = content_of(lab).lab
-    append(copy / "structure.py", "X = 1\n")
+    append(copy / "randomness.py", "X = 1\n")  # another module
+    append(copy / "declare.py", "X = 1\n")  # only the detectors read it
+    append(copy / "structure.py", "def unused() -> int:\n    return 1\n")
     assert content_of(lab).lab == before
-    append(copy / "declare.py", "X = 1\n")
+    append(copy / "structure.py", "tensors_in.__doc__ = ''\n")  # runs at import
     assert content_of(lab).lab != before
+
+
+def used(tmp_path: Path, uses: str, *, first: str, second: str = "") -> dict[str, str]:
+    """What is used of the modules `first` and `second` by a file that is `uses`, by name."""
+    for name, text in (("first", first), ("second", second)):
+        (tmp_path / f"{name}.py").write_text(text)
+
+    def resolve(module: str, name: str) -> Use | None:
+        package, _, file = module.partition(".")
+        if package != "package" or file not in ("first", "second", ""):
+            return None
+        return (tmp_path / f"{file}.py", name) if file else (tmp_path / f"{name}.py", WHOLE)
+
+    (tmp_path / "uses.py").write_text(uses)
+    of_it = [use for node in ast.walk(ast.parse(uses)) for use in used_by(node, resolve)]
+    return {path.stem: source for path, source in used_definitions(of_it, resolve).items()}
+
+
+HELPERS = """from package.second import far
+LIMIT = 3
+def near(): return LIMIT
+def a(): return near()
+def b(): return far()
+"""
+
+
+def test_of_a_module_only_the_definitions_count_that_a_name_needs(tmp_path: Path) -> None:
+    found = used(tmp_path, "from package.first import a", first=HELPERS)
+    assert list(found) == ["first"]
+    assert "def near" in found["first"]
+    assert "LIMIT = 3" in found["first"]
+    assert "def b" not in found["first"]
+
+
+@pytest.mark.parametrize("uses", ["from package.first import b", "from package import first", "import package.first"])
+def test_what_a_definition_imports_is_followed(tmp_path: Path, uses: str) -> None:
+    found = used(tmp_path, uses, first=HELPERS, second="def far(): return 1\ndef other(): return 2\n")
+    assert found["second"] == "def far():\n    return 1"
+    assert ("def a" in found["first"]) == (uses != "from package.first import b")
+
+
+def test_what_runs_at_import_and_what_a_function_imports_count(tmp_path: Path) -> None:
+    first = "register(1)\nif True:\n    X = 1\ndef a():\n    from package.second import far\n    return far() + X\n"
+    found = used(tmp_path, "from package.first import a", first=first, second="far = len\nnear = 1\n")
+    assert found["second"] == "far = len"
+    assert "register(1)" in found["first"]
+    assert "X = 1" in found["first"]
 
 
 def test_every_field_of_a_labs_facts_either_decides_or_describes() -> None:

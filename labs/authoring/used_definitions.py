@@ -1,0 +1,100 @@
+"""The definitions of debugkit that a lab's files use, so that a change of others does not make its records stale."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+WHOLE = "*"
+"""In place of a name: the whole module is used."""
+
+Use = tuple[Path, str]
+"""A module of the package, and the name that is used of it, or `WHOLE`."""
+Resolve = Callable[[str, str], Use | None]
+"""What is used where `name` is imported from `module`, or `WHOLE` of it; None outside the package."""
+
+
+def used_definitions(uses: Iterable[Use], resolve: Resolve) -> dict[Path, str]:
+    """For each module that is used, directly or through another, the source of what is used of it.
+
+    These are the top-level statements that define the names, those that these refer to, and those that run when the
+    module is imported and define nothing.
+    """
+    modules: dict[Path, _Module] = {}
+    waiting = list(uses)
+    seen: set[Use] = set()
+    while waiting:
+        use = waiting.pop()
+        if use in seen:
+            continue
+        seen.add(use)
+        path, name = use
+        if path not in modules:
+            modules[path] = _Module(path)
+        for statement in modules[path].include(name):
+            waiting += (use for node in ast.walk(statement) for use in used_by(node, resolve))
+    return {path: module.source() for path, module in sorted(modules.items())}
+
+
+class _Module:
+    """The statements of a module, and which of them are included so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._body = ast.parse(path.read_text(encoding="utf-8")).body
+        self._defining: dict[str, list[int]] = {}
+        for number, statement in enumerate(self._body):
+            for name in _defined(statement):
+                self._defining.setdefault(name, []).append(number)
+        self._always = [number for number, statement in enumerate(self._body) if not any(_defined(statement))]
+        self._included: set[int] = set()
+
+    def include(self, name: str) -> list[ast.stmt]:
+        """Include what defines a name, and what that needs; returns the statements that are new."""
+        waiting = [*self._always]
+        waiting += range(len(self._body)) if name == WHOLE else self._defining.get(name, [])
+        new = []
+        while waiting:
+            number = waiting.pop()
+            if number in self._included:
+                continue
+            self._included.add(number)
+            statement = self._body[number]
+            new.append(statement)
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name):
+                    waiting += self._defining.get(node.id, [])
+        return new
+
+    def source(self) -> str:
+        """The included statements in their order."""
+        chosen = [statement for number, statement in enumerate(self._body) if number in self._included]
+        return ast.unparse(ast.Module(body=chosen, type_ignores=[]))
+
+
+def _defined(statement: ast.stmt) -> Iterator[str]:
+    """The names that a top-level statement defines; those inside `if` and `try`, too."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+    elif isinstance(statement, ast.Import | ast.ImportFrom):
+        yield from ((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
+    elif isinstance(statement, ast.If | ast.Try):
+        for inner in ast.iter_child_nodes(statement):
+            if isinstance(inner, ast.stmt):
+                yield from _defined(inner)
+    else:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+
+
+def used_by(node: ast.AST, resolve: Resolve) -> Iterator[Use]:
+    """What one node imports, or uses as `debugkit.NAME`."""
+    found: list[Use | None] = []
+    if isinstance(node, ast.Import):
+        found = [resolve(alias.name, WHOLE) for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        found = [resolve(node.module, alias.name) for alias in node.names]
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "debugkit":
+        found = [resolve("debugkit", node.attr)]
+    yield from (use for use in found if use is not None)
