@@ -25,6 +25,7 @@ def clone(tmp_path: Path) -> Path:
     for name in ("conftest.py", "test_fixtures.py"):
         shutil.copy(ROOT / "tests" / "rules" / name, rules)
     shutil.copy(ROOT / "tests" / "shared_folder.py", rules.parent)
+    shutil.copy(ROOT / "tests" / "sampling.py", rules.parent)
     return tmp_path
 
 
