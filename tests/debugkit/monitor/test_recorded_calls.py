@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -79,9 +81,6 @@ def test_a_buffer_that_was_removed_is_left_out() -> None:
 
 
 def test_a_model_that_is_gone_is_not_kept() -> None:
-    import gc
-    import weakref
-
     recorder, model = CallRecorder(), Classifier()
     recorded(recorder, model)
     gone = weakref.ref(model)
