@@ -16,7 +16,8 @@ import msgspec
 
 from labs.authoring.canonical import canonical_form
 from labs.authoring.edits import EditError
-from labs.authoring.imports import DEBUGKIT, PACKAGE, used_of_debugkit, with_shared_modules
+from labs.authoring.imports import PACKAGE, with_shared_modules
+from labs.authoring.used_definitions import DEBUGKIT, used_of_debugkit
 from labs.authoring.variants import read_variant, variant_paths
 from labs.capstones.capstone import Capstone
 from labs.grading.catalog import Lab

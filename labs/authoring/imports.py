@@ -6,22 +6,16 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import debugkit
 import labs
-from labs.authoring.used_definitions import WHOLE, Use, used_by, used_definitions
 
 PACKAGE = Path(labs.__file__).parent
-DEBUGKIT = Path(debugkit.__file__).parent
-_REGISTRY = "rule.py"
-"""The module that imports every rule, by its folder's name."""
-_DECLARATIONS = "declare.py"
 ALLOWED = ("vla", "grading")
 """Packages of `labs` that a lab may import, beside the modules that labs share, which are next to them."""
 
 
 def imported_names(path: Path) -> Iterator[str]:
     """The dotted names that a Python file imports; of `from a import b` both `a` and `a.b`. None if it is no Python."""
-    for node in _nodes(path):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -50,43 +44,12 @@ def with_shared_modules(paths: Iterable[Path], package: Path | None = None) -> l
     return sorted(found)
 
 
-def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> dict[Path, str]:
-    """The files of debugkit that these files use, directly or through another, with the source of what is used of them.
-
-    A public name, `debugkit.NAME` or `from debugkit import NAME`, counts as that name of its module. Using the registry
-    of rules is using all of debugkit. `Declare` does not count: only the detectors read it, and no check.
-    """
-    package = package or DEBUGKIT
-
-    def resolve(module: str, name: str) -> Use | None:
-        if module == "debugkit":
-            module = debugkit._HOMES.get(name, module)
-        if (path := _file_in_debugkit(f"{module}.{name}", package)) is not None:
-            return path, WHOLE
-        path = _file_in_debugkit(module, package)
-        return None if path is None else (path, name)
-
-    uses = [use for path in paths for node in _nodes(path) for use in used_by(node, resolve)]
-    found = used_definitions(uses, resolve)
-    if package / _REGISTRY in found:
-        found = {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
-    return {path: source for path, source in found.items() if path != package / _DECLARATIONS}
-
-
-def _nodes(path: Path) -> Iterator[ast.AST]:
+def nodes_of(path: Path) -> Iterator[ast.AST]:
     """The syntax nodes of a Python file. None if it is no Python."""
     try:
         yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     except SyntaxError:
         return
-
-
-def _file_in_debugkit(name: str, package: Path) -> Path | None:
-    first, *parts = name.split(".")
-    if first != "debugkit" or not parts:
-        return None
-    place = package.joinpath(*parts)
-    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
 def forbidden_imports(path: Path) -> list[str]:

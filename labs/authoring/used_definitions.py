@@ -6,6 +6,13 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import debugkit
+from labs.authoring.imports import nodes_of
+
+DEBUGKIT = Path(debugkit.__file__).parent
+_REGISTRY = "rule.py"
+"""The module that imports every rule, by its folder's name."""
+_DECLARATIONS = "declare.py"
 WHOLE = "*"
 """In place of a name: the whole module is used."""
 
@@ -13,6 +20,29 @@ Use = tuple[Path, str]
 """A module of the package, and the name that is used of it, or `WHOLE`."""
 Resolve = Callable[[str, str], Use | None]
 """What is used where `name` is imported from `module`, or `WHOLE` of it; None outside the package."""
+
+
+def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> dict[Path, str]:
+    """The files of debugkit that these files use, directly or through another, with the source of what is used of them.
+
+    A public name, `debugkit.NAME` or `from debugkit import NAME`, counts as that name of its module. Using the registry
+    of rules is using all of debugkit. `Declare` does not count: only the detectors read it, and no check.
+    """
+    package = package or DEBUGKIT
+
+    def resolve(module: str, name: str) -> Use | None:
+        if module == "debugkit":
+            module = debugkit._HOMES.get(name, module)
+        if (path := _file_in_debugkit(f"{module}.{name}", package)) is not None:
+            return path, WHOLE
+        path = _file_in_debugkit(module, package)
+        return None if path is None else (path, name)
+
+    uses = [use for path in paths for node in nodes_of(path) for use in used_by(node, resolve)]
+    found = used_definitions(uses, resolve)
+    if package / _REGISTRY in found:
+        found = {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
+    return {path: source for path, source in found.items() if path != package / _DECLARATIONS}
 
 
 def used_definitions(uses: Iterable[Use], resolve: Resolve) -> dict[Path, str]:
@@ -98,3 +128,11 @@ def used_by(node: ast.AST, resolve: Resolve) -> Iterator[Use]:
     elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "debugkit":
         found = [resolve("debugkit", node.attr)]
     yield from (use for use in found if use is not None)
+
+
+def _file_in_debugkit(name: str, package: Path) -> Path | None:
+    first, *parts = name.split(".")
+    if first != "debugkit" or not parts:
+        return None
+    place = package.joinpath(*parts)
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)

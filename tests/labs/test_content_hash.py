@@ -16,8 +16,7 @@ import labs.grading
 from labs.authoring import content_hash
 from labs.authoring.canonical import _form, canonical_form, python_form
 from labs.authoring.content_hash import FIELDS, content_of, folder_hash
-from labs.authoring.imports import DEBUGKIT, used_of_debugkit
-from labs.authoring.used_definitions import WHOLE, Use, used_by, used_definitions
+from labs.authoring.used_definitions import DEBUGKIT, WHOLE, Use, used_by, used_definitions, used_of_debugkit
 from labs.authoring.verified import RECORD, Stale, why_stale, write_verified
 from labs.grading import catalog
 from labs.grading.catalog import Lab, all_labs
