@@ -59,7 +59,7 @@ class Probe(Observer, Generic[Observed]):
     watch_steps: ClassVar[int | None] = None
     """Under `watch()`, attach for this many steps only (for expensive recorders). None means every step."""
     watch_first: ClassVar[int] = FIRST_STEPS
-    """Under `watch()`, attach in this many first steps before `watch_every` applies."""
+    """Under `watch()`, attach in this many first steps of each optimizer before `watch_every` applies."""
     covers_run: ClassVar[bool] = False
     """True if the observation is a record of the run so far that is expensive to make. Under `watch()`, it is made only
     in the steps after which the whole run is judged."""

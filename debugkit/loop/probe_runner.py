@@ -34,6 +34,7 @@ class ProbeRunner(Observer):
         self._steps_left: dict[type, int | None] = {}
         self._detached: list[Probe[object]] = []
         self._looked = 0  # steps whose values were recorded
+        self._in_turn = max(1, len(setup.optimizers))  # if each steps once in so many steps, each has its first steps
         self._may_detach = not is_compiled(setup.model)  # adding and removing hooks recompiles a compiled model
         for kind, load in probes.items():
             self._guarded(kind, lambda load=load: self._attach(load(), setup))  # type: ignore[misc]
@@ -113,7 +114,8 @@ class ProbeRunner(Observer):
 
     def _is_due(self, probe: Probe[object], will_look: bool) -> bool:
         """Whether a probe is attached in the next step."""
-        return will_look and (self._looked < probe.watch_first or self._looked % probe.watch_every == 0)
+        first = probe.watch_first * self._in_turn
+        return will_look and (self._looked < first or self._looked % probe.watch_every == 0)
 
     def recall(self, seen: dict[type, object], *, attached: bool = False) -> None:
         """Add the last observations of detached probes to `seen`, for rules that judge the whole run.
