@@ -17,6 +17,8 @@ from debugkit.structure import batch_size, tensors_in
 
 _MASK_NAMES = re.compile(r"pad|mask|valid")
 ACTION_NAMES = ("action", "actions")
+PAD_NAMES = ("action_is_pad", "actions_is_pad")
+"""Where the action's steps are padding."""
 _MODALITIES = (
     ("text", r"(.*[._])?(input_ids|instruction|language|prompt|text|tokens?)([._].*)?"),
     ("image", r"(.*[._])?(pixel_values(_videos)?|images?|rgb|camera|video|frames?)([._].*)?"),

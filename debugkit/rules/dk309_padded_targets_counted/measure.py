@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
-from debugkit.interventions.batch_roles import entry, target
+from debugkit.interventions.batch_roles import PAD_NAMES, entry, target
 from debugkit.interventions.passes import Pass, evaluate, floor
 from debugkit.rules.dk309_padded_targets_counted import PaddedActions
 from debugkit.setup import TrainingSetup
@@ -23,7 +23,7 @@ from debugkit.structure import map_tensors
 _LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _SUSPECT = 0.1
 """If the loss is this close to the sum of its halves, one more pass searches for the mean."""
-_NAMES = ("action_is_pad", "actions_is_pad", "actions_id_pad", "is_pad")
+_NAMES = (*PAD_NAMES, "actions_id_pad", "is_pad")
 
 
 def change_padded_actions(setup: TrainingSetup) -> PaddedActions:

@@ -10,13 +10,13 @@ import torch
 
 from debugkit.finding import NotExamined
 from debugkit.frames import definition_line, one_line
-from debugkit.interventions.batch_roles import ACTION_NAMES
+from debugkit.interventions.batch_roles import ACTION_NAMES, PAD_NAMES
 from debugkit.interventions.passes import RELATIVE_FLOOR, distance
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk407_train_serve_skew import PreparedEntry, PreparedFrames
 from debugkit.setup import TrainingSetup
 
-_TARGETS = (*ACTION_NAMES, "action_is_pad", "actions_is_pad", "labels", "label", "target")
+_TARGETS = (*ACTION_NAMES, *PAD_NAMES, "labels", "label", "target")
 
 
 def prepare_one_frame(setup: TrainingSetup) -> PreparedFrames:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
 
 from debugkit.finding import NotExamined, SourceLine
-from debugkit.interventions.batch_roles import ACTION_NAMES
+from debugkit.interventions.batch_roles import ACTION_NAMES, PAD_NAMES
 from debugkit.interventions.program_lines import own_definition
 from debugkit.interventions.recorded_frames import STATE_NAMES, episode_of, named
 from debugkit.kolmogorov_smirnov import distance_between
@@ -26,7 +26,6 @@ _MOST_OF_A_WHOLE = 512
 _MOST_OF_ALL_PARTS = 1024
 _MOST_PARTS = 16
 _SOURCE_NAMES = ("source", "robot", "robot_type", "embodiment", "dataset", "dataset_name", "dataset_index")
-_PAD_NAMES = ("action_is_pad", "actions_is_pad")
 _NAMES_OF_A_PART = ("repo_id", "name")
 _SAME = 1e-3
 _STILL = 1e-9
@@ -157,7 +156,7 @@ def _state_and_action(frame: Mapping[str, Any], names: tuple[str, ...]) -> tuple
     path, action = next(((name, found) for name in names if (found := named(frame, (name,))) is not None), ("", None))
     if state is None or action is None or state.ndim not in (1, 2) or action.ndim not in (1, 2):
         return None
-    pad = next((frame[name] for name in _PAD_NAMES if name in frame), None)
+    pad = next((frame[name] for name in PAD_NAMES if name in frame), None)
     if pad is not None and bool(torch.as_tensor(pad).reshape(-1)[:1].any()):
         return None
     state, action = (state if state.ndim == 1 else state[-1]), (action if action.ndim == 1 else action[0])

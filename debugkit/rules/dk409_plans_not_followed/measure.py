@@ -9,7 +9,7 @@ from torch import Tensor
 
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import one_line
-from debugkit.interventions.batch_roles import target
+from debugkit.interventions.batch_roles import PAD_NAMES, target
 from debugkit.interventions.program_lines import own_definition
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk409_plans_not_followed import ExecutedDimension, ExecutedPlans
@@ -17,7 +17,6 @@ from debugkit.setup import TrainingSetup
 
 _FEWEST_STEPS = 64
 _SMALLEST = 1e-6
-_PAD_NAMES = ("action_is_pad", "actions_is_pad")
 
 
 def follow_agreeing_plans(setup: TrainingSetup) -> ExecutedPlans:
@@ -54,7 +53,7 @@ def _action(setup: TrainingSetup) -> tuple[str, Tensor, int]:
     path, actions = found
     first = actions[:, 0].detach().clone()
     batch = setup.batch if hasattr(setup.batch, "get") else {}
-    pad = next((batch.get(name) for name in _PAD_NAMES if batch.get(name) is not None), None)
+    pad = next((batch.get(name) for name in PAD_NAMES if batch.get(name) is not None), None)
     if isinstance(pad, Tensor) and pad.shape == actions.shape[:2]:
         first = first.masked_fill(pad[:, 0, None].bool(), 0)
     if not bool(first.isfinite().all()) or not bool((first.abs() > _SMALLEST).any()):

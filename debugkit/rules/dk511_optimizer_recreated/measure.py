@@ -122,8 +122,11 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
     def _makes(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._made[optimizer] = _constructed_at(optimizer)
 
+    def _life_of(self, optimizer: Optimizer) -> _Life | None:
+        return next((known for known in self._lives if known.optimizer() is optimizer), None)
+
     def _saves(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
-        life = next((known for known in self._lives if known.optimizer() is optimizer), None)
+        life = self._life_of(optimizer)
         if life is not None and life.keeps:
             life.saved = tuple(one.detach().clone() for one in _small(life.parameters))
             life.saved_steps = life.steps
@@ -137,7 +140,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         self._read = iteration, self._described[2]
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        life = next((known for known in self._lives if known.optimizer() is optimizer), None)
+        life = self._life_of(optimizer)
         if life is None or (life.keeps and not optimizer.state):
             life = self._begin(optimizer, life)
         life.closure |= any(map(callable, (*args[1:], kwargs.get("closure"))))
@@ -146,7 +149,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
             life.data = self._read[1]
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        life = next((known for known in self._lives if known.optimizer() is optimizer), None)
+        life = self._life_of(optimizer)
         if life is None:
             return
         life.steps += 1
