@@ -68,7 +68,8 @@ def _names_of(value: Any) -> set[str]:
 def batches_made_at(loader: Any) -> SourceLine | None:
     """The program's own function that puts a batch of the loader together: its collate function or its data set's."""
     data = getattr(loader, "dataset", None)
-    functions = (getattr(loader, "collate_fn", None), getattr(type(data), "__getitem__", None))
+    of_data = (getattr(type(data), name, None) for name in ("__getitem__", "__iter__"))
+    functions = (getattr(loader, "collate_fn", None), *of_data)
     return next((line for function in functions if (line := own_definition(function)) is not None), None)
 
 

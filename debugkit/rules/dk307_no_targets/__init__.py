@@ -30,7 +30,8 @@ zero (-100, -1).
 
 Of the loader: a target that the loss does not read (one-class training), a label that is also an input, a model that
 returns only its loss, and equal inputs. Also 0, 1 or -1 as a target in floating point, which may state what all samples
-have in common (a residual, the first of two that should rank higher).
+have in common (a residual, the first of two that should rank higher), unless a binary cross-entropy reads it: there it
+is a class.
 
 ## Cost
 Two passes, and only where all targets of the batch are equal.

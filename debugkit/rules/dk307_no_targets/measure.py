@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import entry, is_index, labels, target
@@ -19,6 +20,7 @@ from debugkit.structure import batch_size, map_tensors, tensors_in
 _MOST = 512
 _OTHER_NAMES = ("target",)
 _SAID_OF_ALL = (0.0, 1.0, -1.0)
+_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _NO_EQUAL = "The targets of the batch are not one equal number for each sample."
 
 
@@ -36,7 +38,7 @@ def read_the_loader(setup: TrainingSetup) -> EqualTargets:
     loader = setup.loaders.get("train")
     if loader is None:
         raise NotExamined("No training loader was given: pass dataloader=.")
-    path, value = _equal_in_the_batch(setup)
+    path, value, is_said_of_all = _equal_in_the_batch(setup)
     samples, complete = 0, True
     with batches_of(loader, _MOST) as batches:
         for batch in batches:
@@ -47,7 +49,10 @@ def read_the_loader(setup: TrainingSetup) -> EqualTargets:
             if samples >= _MOST:
                 complete = next(batches, None) is None
                 break
-    _require_that_only_the_loss_reads_it(setup, path)
+    other = 0.5 if value in _SAID_OF_ALL else value + 1  # also a target that a binary cross-entropy accepts
+    is_class = _require_that_only_the_loss_reads_it(setup, path, other)
+    if is_said_of_all and not is_class:
+        raise NotExamined(_NO_EQUAL)
     return EqualTargets(
         path=path,
         value=value,
@@ -58,18 +63,22 @@ def read_the_loader(setup: TrainingSetup) -> EqualTargets:
     )
 
 
-def _equal_in_the_batch(setup: TrainingSetup) -> tuple[str, float]:
-    """The path and value of a target that all samples of the batch have, while an input differs. Raises NotExamined."""
+def _equal_in_the_batch(setup: TrainingSetup) -> tuple[str, float, bool]:
+    """The path and value of a target that all samples of the batch have, while an input differs. Raises NotExamined.
+
+    Third, whether the value is a class only if a binary loss reads it: otherwise it may state what all samples have in
+    common.
+    """
     size = batch_size(setup.batch)
     found = dict(tensors_in(setup.batch))
     for path, tensor in _candidates(setup):
         if not _is_one_number(tensor, size) or len(torch.unique(tensor)) != 1:
             continue
         value = float(tensor.flatten()[0])
-        means_nothing = value < 0 if is_index(tensor) else value in _SAID_OF_ALL or value != value
+        means_nothing = value < 0 if is_index(tensor) else value != value
         others = [other for name, other in found.items() if name != path and other.shape[:1] == (size,)]
         if not means_nothing and any(bool((other != other[:1]).any()) for other in others):
-            return path, value
+            return path, value, not is_index(tensor) and value in _SAID_OF_ALL
     raise NotExamined(_NO_EQUAL)
 
 
@@ -77,6 +86,29 @@ def _candidates(setup: TrainingSetup) -> Iterator[tuple[str, torch.Tensor]]:
     for found in (labels(setup), entry(setup, ("labels", "label", "targets", *_OTHER_NAMES))):
         if found is not None:
             yield found
+    if isinstance(setup.batch, list | tuple) and len(setup.batch) == 2 and isinstance(setup.batch[1], torch.Tensor):
+        yield "1", setup.batch[1]  # (inputs, target), by convention
+
+
+class _BinaryTargets(TorchFunctionMode):
+    """`only` is whether there were calls of a binary cross-entropy, all with targets of this value alone."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+        self._equal: list[bool] = []
+
+    @property
+    def only(self) -> bool:
+        return bool(self._equal) and all(self._equal)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in _BINARY:
+            target = args[1] if len(args) > 1 else (kwargs or {}).get("target")
+            self._equal.append(isinstance(target, torch.Tensor) and bool((target == self._value).all()))
+        return func(*args, **(kwargs or {}))
 
 
 def _is_one_number(tensor: torch.Tensor, size: int | None) -> bool:
@@ -85,7 +117,11 @@ def _is_one_number(tensor: torch.Tensor, size: int | None) -> bool:
     return kind and size is not None and size > 1 and tensor.shape[:1] == (size,) and tensor.numel() == size
 
 
-def _require_that_only_the_loss_reads_it(setup: TrainingSetup, path: str) -> None:
+def _require_that_only_the_loss_reads_it(setup: TrainingSetup, path: str, other: float) -> bool:
+    """Raises NotExamined unless `other` as the target of all samples changes the loss and not the outputs.
+
+    Returns whether the loss is a binary cross-entropy, which received it.
+    """
     before, threshold = quiet_floor(setup)
     require_finite(before.loss)
     if not before.outputs:
@@ -94,15 +130,17 @@ def _require_that_only_the_loss_reads_it(setup: TrainingSetup, path: str) -> Non
     def change(name: str, tensor: torch.Tensor) -> torch.Tensor:
         if name != path:
             return tensor
-        return torch.where(tensor > 0, tensor - 1, tensor + 1) if is_index(tensor) else tensor + 1
+        return torch.where(tensor > 0, tensor - 1, tensor + 1) if is_index(tensor) else torch.full_like(tensor, other)
 
     changed: Any = map_tensors(setup.fresh_batch(), change)
-    after = evaluate(setup, changed, output_needed=False)
+    with _BinaryTargets(other) as binary:
+        after = evaluate(setup, changed, output_needed=False)
     outputs = [one for one in before.outputs if one in after.outputs and one.rpartition(".")[2] != "loss"]
     if not outputs or any(distance(before.outputs[one], after.outputs[one]) > threshold for one in outputs):
         raise NotExamined("The label changes what the model returns: it is an input.")
     if distance(before.loss, after.loss) <= threshold:
         raise NotExamined("The loss does not read the target.")
+    return binary.only
 
 
 def _read(path: str, tensor: torch.Tensor) -> TargetValues:

@@ -101,3 +101,22 @@ def number_of_the_first_sample_for_all_of_a_large_set():
         "loss_fn": lambda model, batch: (model(batch["x"]).flatten() - batch["labels"]).square().mean(),
         "expect": {"severity": "warning", "message": "would have a probability of 0.006"},
     }
+
+
+def binary_labels_of_one_class_in_a_pair():
+    class Pairs(torch.utils.data.Dataset):
+        def __init__(self):
+            self.x, self.y = torch.randn(96, 4), torch.zeros(96, 1)
+
+        def __len__(self):
+            return len(self.x)
+
+        def __getitem__(self, index):  # DK307
+            return self.x[index], self.y[index]
+
+    return {
+        "model": _model(classes=1),
+        "dataloader": torch.utils.data.DataLoader(Pairs(), batch_size=8, shuffle=True),
+        "loss_fn": lambda model, batch: nn.functional.binary_cross_entropy_with_logits(model(batch[0]), batch[1]),
+        "expect": {"severity": "warning", "message": "All 96 samples of the training loader have 0 as"},
+    }

@@ -109,3 +109,42 @@ def generator_of_one_class_that_reads_the_label():
 def residual_that_should_be_zero_everywhere():
     loss = lambda model, batch: (model(batch["x"]).sum(1) - batch["labels"]).square().mean()  # noqa: E731
     return _loaded(torch.zeros(40), loss) | {"expect": {"not_examined": "neither labels nor a target action"}}
+
+
+class _Pairs(torch.utils.data.Dataset):
+    def __init__(self, labels):
+        self.x, self.labels = torch.randn(len(labels), 4), labels
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index], self.labels[index]
+
+
+def _of_pairs(labels, loss_fn):
+    loader = torch.utils.data.DataLoader(_Pairs(labels), batch_size=8, shuffle=True)
+    none = {"not_examined": "neither labels nor a target action"}
+    return {"model": nn.Linear(4, 1), "dataloader": loader, "loss_fn": loss_fn, "expect": none}
+
+
+def rare_positives_of_a_binary_loss():
+    labels = torch.zeros(200, 1)
+    labels[-1] = 1
+    loss = lambda model, batch: nn.functional.binary_cross_entropy_with_logits(model(batch[0]), batch[1])  # noqa: E731
+    return _of_pairs(labels, loss)
+
+
+def links_that_exist_beside_sampled_ones_that_do_not():
+    """All links of the data exist; the loss draws others."""
+
+    def loss(model, batch):
+        binary = nn.functional.binary_cross_entropy_with_logits
+        others = model(torch.randn(16, 4))
+        return binary(model(batch[0]), batch[1]) + binary(others, torch.zeros_like(others))
+
+    return _of_pairs(torch.ones(64, 1), loss)
+
+
+def pairs_whose_residual_should_be_zero():
+    return _of_pairs(torch.zeros(64, 1), lambda model, batch: (model(batch[0]) - batch[1]).square().mean())
