@@ -84,6 +84,11 @@ class RetainedGraphs(PlainData):
         return sum(later > earlier for earlier, later in zip((0, *self.alive), self.alive, strict=False))
 
     @property
+    def only_rises(self) -> bool:
+        """Whether the number rose often enough, and never fell."""
+        return self.rises >= RISES and not self.falls
+
+    @property
     def falls(self) -> int:
         """The number of steps after which fewer graphs were alive than before."""
         return sum(later < earlier for earlier, later in zip(self.alive, self.alive[1:], strict=False))
@@ -123,7 +128,7 @@ def _graphs_of_gradients(seen: RetainedGraphs, context: Context) -> Iterator[Fin
 
 
 def _kept(seen: RetainedGraphs, context: Context) -> Iterator[Finding]:
-    if seen.rises < RISES or seen.falls:
+    if not seen.only_rises:
         return
     holder = seen.holder
     what = _WHAT[seen.of]

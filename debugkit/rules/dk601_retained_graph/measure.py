@@ -45,6 +45,7 @@ class _Token:
         self.number = number  # the node's sequence number, which identifies it in a walk through a graph
 
 
+_Kind = Literal["loss", "output", "part"]
 _Marks = tuple[weakref.ref[_Token], ...]
 """The marked nodes of one graph."""
 
@@ -119,7 +120,7 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
         super().__init__(setup)
         self._losses, self._outputs, self._parts = _Graphs("losses"), _Graphs("outputs"), _Graphs("parts")
         self._walked = 0
-        self._holder: Holder | None = None
+        self._holders: dict[_Kind, Holder | None] = {}
         self._stepped = 0  # id() of the optimizer whose step ends
         roots = [] if is_compiled(setup.model) else [("", setup.model)]
         self._calls = ModuleCalls(roots, after=self._returned)
@@ -166,20 +167,28 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
 
     def end_step(self, _step: int, /) -> None:
         self._walked += 1
-        kinds = (self._losses, self._outputs, self._parts)
-        alive = max((kind.end_step(self._stepped) for kind in kinds), key=len)
-        if len(alive) >= _SUSPICIOUS and self._holder is None:
-            self._holder = _holder(alive)
+        alive = {kind: graphs.end_step(self._stepped) for kind, graphs in self._kinds.items()}
+        most = self._most
+        if len(alive[most]) >= _SUSPICIOUS and self._holders.get(most) is None:
+            self._holders[most] = _holder(alive[most])
 
     @property
     def observation(self) -> RetainedGraphs:
-        kinds: dict[Literal["loss", "output", "part"], tuple[int, ...]] = {
-            "loss": self._losses.alive,
-            "output": self._outputs.alive,
-            "part": self._parts.alive,
-        }
-        most = max(kinds, key=lambda kind: sum(kinds[kind]))  # of equal ones, the first
-        return RetainedGraphs(kinds[most], self._holder, most, self._gradients, self._backward_at)
+        most = self._most
+        return RetainedGraphs(
+            self._kinds[most].alive, self._holders.get(most), most, self._gradients, self._backward_at
+        )
+
+    @property
+    def _kinds(self) -> dict[_Kind, _Graphs]:
+        return {"loss": self._losses, "output": self._outputs, "part": self._parts}
+
+    @property
+    def _most(self) -> _Kind:
+        """The kind of which most graphs were alive, and rather one that only rises: garbage is collected at times."""
+        alive = {kind: graphs.alive for kind, graphs in self._kinds.items()}
+        rises = {kind: RetainedGraphs(counts).only_rises for kind, counts in alive.items()}
+        return max(alive, key=lambda kind: (rises[kind], sum(alive[kind])))  # of equal ones, the first
 
 
 def _has_graph(optimizer: torch.optim.Optimizer) -> bool:

@@ -145,6 +145,24 @@ def features_kept_by_a_hook():
     return _program(loop, message="results inside of the model are still alive, although their steps have ended")
 
 
+def features_kept_beside_outputs_that_live_for_a_few_steps():
+    """More outputs than features are alive at times, but they are let go, as garbage in cycles is."""
+    hidden_states, recent = [], []
+
+    def keep(_module, _args, output):
+        hidden_states.append(output)  # DK601
+
+    def loop(model, optimizer):
+        model[0].register_forward_hook(keep)
+        for step in range(STEPS + 8):
+            if step % 5 == 3:
+                recent.clear()
+            recent.extend(model(torch.randn(4, 3)) for _ in range(6))
+            _step(model, optimizer)
+
+    return _program(loop, message="`hidden_states`, a list, keeps them")
+
+
 def features_kept_by_forward():
     class Policy(nn.Module):
         def __init__(self):
