@@ -147,10 +147,10 @@ def features_kept_by_a_hook():
 
 def features_kept_beside_outputs_that_live_for_a_few_steps():
     """More outputs than features are alive at times, but they are let go, as garbage in cycles is."""
-    hidden_states, recent = [], []
+    layer_outputs, recent = [], []
 
     def keep(_module, _args, output):
-        hidden_states.append(output)  # DK601
+        layer_outputs.append(output)  # DK601
 
     def loop(model, optimizer):
         model[0].register_forward_hook(keep)
@@ -160,7 +160,7 @@ def features_kept_beside_outputs_that_live_for_a_few_steps():
             recent.extend(model(torch.randn(4, 3)) for _ in range(6))
             _step(model, optimizer)
 
-    return _program(loop, message="`hidden_states`, a list, keeps them")
+    return _program(loop, message="`layer_outputs`, a list, keeps them")
 
 
 def features_kept_by_forward():
