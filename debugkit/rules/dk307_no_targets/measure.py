@@ -133,7 +133,8 @@ def _require_that_only_the_loss_reads_it(setup: TrainingSetup, path: str, other:
         return torch.where(tensor > 0, tensor - 1, tensor + 1) if is_index(tensor) else torch.full_like(tensor, other)
 
     changed: Any = map_tensors(setup.fresh_batch(), change)
-    with _BinaryTargets(other) as binary:
+    binary = _BinaryTargets(other)
+    with binary:
         after = evaluate(setup, changed, output_needed=False)
     outputs = [one for one in before.outputs if one in after.outputs and one.rpartition(".")[2] != "loss"]
     if not outputs or any(distance(before.outputs[one], after.outputs[one]) > threshold for one in outputs):
