@@ -11,8 +11,8 @@ penalty of 1e5 pulls the weights to zero. The loss falls, so the run looks healt
 the targets.
 
 ## Evidence
-The gradient norm of both kinds and their ratio, compared with 100, and the values of the terms with the weights that they
-have in the loss, compared with 500. The parameters are those that both kinds reach. The line is the one that
+The gradient norm of both kinds and their ratio, compared with 100, and the values of the terms with the weights that
+they have in the loss, compared with 500. The parameters are those that both kinds reach. The line is the one that
 computes the largest term of the second kind.
 
 ## Fix
@@ -27,11 +27,12 @@ elements where a mean was meant.
 - Batches without targets (an entry that changes the loss and not what the model returns), as in self-supervised
   learning, and models that compute the loss in `forward` and return nothing else.
 
-A loss of more than 8 terms, or a batch of more than 12 entries, is not examined.
+A loss of more than 8 terms is not examined, where numbers that one operation of one line computes count as one term,
+and neither is a batch of more than 12 entries.
 
 ## Cost
-One forward pass and one backward pass for each term. If one outweighs the others, two more passes and one for each
-entry of the batch.
+One forward and one backward pass. If a term is 500 times as large as another, one of both for each entry of the batch,
+until a large term depends on one.
 
 ## Lesson
 No lab of its own.

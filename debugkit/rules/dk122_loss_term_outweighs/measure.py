@@ -62,9 +62,12 @@ class _Numbers(TorchFunctionMode):
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A scalar that the loss adds, and its value with the weight that it has in the loss."""
+    """A scalar that the loss adds; of many, those that one operation of one line made, as a penalty of each parameter.
 
-    node: Node
+    The value is that of their sum, with the weights that they have in the loss.
+    """
+
+    nodes: tuple[Node, ...]
     value: float
     at: SourceLine | None
 
@@ -92,11 +95,11 @@ def compare_the_terms(setup: TrainingSetup) -> LossTerms:
     if TIMES_AS_LARGE * min(map(abs, values)) > max(map(abs, values)):
         raise NotExamined("No term of the loss outweighs the others.")
     targets, depending = _that_depend_on_targets(setup, ran, threshold)
-    kinds = [[term.node for term in ran.terms if (term.node in depending) is does] for does in (True, False)]
+    kinds = [[term for number, term in enumerate(ran.terms) if (number in depending) is does] for does in (True, False)]
     own, other = (_gradients(setup, ran, kind) for kind in kinds)
     both = [index for index, gradient in own.items() if index in other and bool((gradient != 0).any())]
     return LossTerms(
-        terms=tuple(LossTerm(term.value, term.node in depending, term.at) for term in ran.terms),
+        terms=tuple(LossTerm(term.value, number in depending, term.at) for number, term in enumerate(ran.terms)),
         of_targets=_norm(own[index] for index in both),
         of_others=_norm(other[index] for index in both),
         targets=targets,
@@ -126,13 +129,25 @@ def _run(setup: TrainingSetup, batch: Any = None) -> _Ran:
     weights: dict[Node, float] = {}
     with _only(nodes, nodes, weights):
         _differentiate(setup, loss)
-    found = [(node, numbers.found[node]) for node in nodes if node in numbers.found]
-    terms = [_Term(node, weights.get(node, 0.0) * number.value, number.at) for node, number in found]
-    return _Ran(loss, terms if len(terms) == len(nodes) else [], outputs)
+    if any(node not in numbers.found for node in nodes):
+        raise NotExamined("A term of the loss was computed out of sight.")
+    many = len(nodes) > _MOST_TERMS
+    groups: dict[object, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault((node.name(), numbers.found[node].at) if many else node, []).append(node)
+    terms = [
+        _Term(
+            tuple(group),
+            sum(weights.get(node, 0.0) * numbers.found[node].value for node in group),
+            numbers.found[group[0]].at,
+        )
+        for group in groups.values()
+    ]
+    return _Ran(loss, terms, outputs)
 
 
 def _terms(root: Node, numbers: dict[Node, _Number]) -> list[Node]:
-    """The scalars that the loss adds, each once."""
+    """The scalars that the loss adds, each once, from the root."""
     found: list[Node] = []
     waiting = [root]
     while waiting:
@@ -185,25 +200,29 @@ def _differentiate(setup: TrainingSetup, loss: Tensor) -> Sequence[Tensor | None
         raise NotExamined("The gradients of the loss cannot be taken more than once.") from error
 
 
-def _gradients(setup: TrainingSetup, ran: _Ran, chosen: Sequence[Node]) -> dict[int, Tensor]:
+def _gradients(setup: TrainingSetup, ran: _Ran, chosen: Sequence[_Term]) -> dict[int, Tensor]:
     """The gradients of the chosen terms, by the number of the parameter."""
-    with _only([term.node for term in ran.terms], chosen, {}):
+    with _only(_nodes(ran.terms), _nodes(chosen), {}):
         found = _differentiate(setup, ran.loss)
     return {index: gradient.detach() for index, gradient in enumerate(found) if gradient is not None}
+
+
+def _nodes(terms: Sequence[_Term]) -> list[Node]:
+    return [node for term in terms for node in term.nodes]
 
 
 def _norm(gradients: Iterator[Tensor]) -> float:
     return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
 
 
-def _that_depend_on_targets(setup: TrainingSetup, ran: _Ran, threshold: float) -> tuple[tuple[str, ...], set[Node]]:
-    """The entries of the batch that change the loss alone, and the terms that change with them. Raises NotExamined.
+def _that_depend_on_targets(setup: TrainingSetup, ran: _Ran, threshold: float) -> tuple[tuple[str, ...], set[int]]:
+    """The entries of the batch that change the loss alone, and the numbers of the terms that change with them.
 
-    Ends as soon as one of the large terms changes: then they do not outweigh the targets.
+    Raises NotExamined as soon as one of the large terms changes: then they do not outweigh the targets.
     """
     largest = max(abs(term.value) for term in ran.terms)
     targets: list[str] = []
-    depending: set[Node] = set()
+    depending: set[int] = set()
     for path in _entries(setup):
         changed = _run(setup, _with_another(setup, path))
         outputs = [one for one in ran.outputs if one in changed.outputs and one.rpartition(".")[2] != "loss"]
@@ -213,13 +232,13 @@ def _that_depend_on_targets(setup: TrainingSetup, ran: _Ran, threshold: float) -
             continue
         if len(changed.terms) != len(ran.terms):
             raise NotExamined("The loss has other terms for other batches.")
-        pairs = list(zip(ran.terms, changed.terms, strict=True))
-        moved = [term for term, now in pairs if abs(now.value - term.value) > _CHANGED * abs(term.value)]
-        if any(TIMES_AS_LARGE * abs(term.value) > largest for term in moved):
+        pairs = enumerate(zip(ran.terms, changed.terms, strict=True))
+        moved = {number for number, (term, now) in pairs if abs(now.value - term.value) > _CHANGED * abs(term.value)}
+        if any(TIMES_AS_LARGE * abs(ran.terms[number].value) > largest for number in moved):
             raise NotExamined("A large term of the loss depends on the targets.")
         if moved:
             targets.append(path)
-            depending |= {term.node for term in moved}
+            depending |= moved
     if not targets:
         raise NotExamined("No entry of the batch changes the loss alone: there are no targets.")
     return tuple(targets), depending

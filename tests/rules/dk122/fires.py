@@ -39,3 +39,14 @@ def penalty_that_is_added_in_place():
 
     batch = (torch.randn(16, 4), torch.randint(0, 3, (16,)))
     return {"model": _policy(), "batch": batch, "loss_fn": loss_fn}
+
+
+def penalty_of_many_layers_in_one_expression():
+    model = nn.Sequential(*[nn.Linear(6, 6) for _ in range(8)])
+
+    def loss_fn(model, batch):
+        error = nn.functional.mse_loss(model(batch["x"]), batch["y"])
+        return error + sum(1e5 * p.square().sum() for p in model.parameters())  # DK122
+
+    batch = {"x": torch.randn(16, 6), "y": torch.randn(16, 6)}
+    return {"model": model, "batch": batch, "loss_fn": loss_fn}
