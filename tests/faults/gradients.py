@@ -202,6 +202,16 @@ def loss_rebuilt_so_that_backward_runs(program: Program) -> None:
     program.train = train
 
 
+@fault("DK122", of="convolutions_with_batch_norm")
+def penalty_of_the_weights_with_the_wrong_exponent(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        error = F.cross_entropy(model(batch["pixel_values"])[0], batch["labels"])
+        penalty = sum(p.square().sum() for p in model.parameters())  # DK122
+        return error + 1e4 * penalty
+
+    program.loss_fn = loss_fn
+
+
 @fault("DK120", of="siglip_regresses_an_action", says="standard deviation is 1")
 def weights_drawn_with_a_deviation_of_one(program: Program) -> None:
     torch.manual_seed(0)

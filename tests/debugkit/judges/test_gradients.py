@@ -24,6 +24,7 @@ from debugkit.rules.dk116_linear_stack import MANY, LinearStack, LinearStacks
 from debugkit.rules.dk117_frozen_random_head import FARTHEST, FEWEST, FrozenAlone, Head, Heads, Weights
 from debugkit.rules.dk119_loss_without_graph import LossesWithoutGraph
 from debugkit.rules.dk120_initial_scale import FACTOR, InitialScales, NewLayer
+from debugkit.rules.dk122_loss_term_outweighs import LossTerm, LossTerms
 
 shapes = st.sampled_from([(4,), (4, 2), (8, 4)])
 sizes = st.floats(1e-6, 1e6)
@@ -322,6 +323,28 @@ def test_three_steps_without_a_gradient_or_one_that_raised(unreached: int, raise
 def test_a_short_run_without_a_gradient_is_not_examined() -> None:
     with pytest.raises(NotExamined, match="2 of 3"):
         judged("DK119", LossesWithoutGraph(2, 2))
+
+
+# DK122: a term of the loss that outweighs those of the targets
+
+
+@given(st.floats(0, 10), st.floats(0, 1e4), st.floats(-10, 10), st.floats(-1e5, 1e5), st.booleans())
+def test_a_term_without_targets_outweighs(
+    of_targets: float, of_others: float, own: float, other: float, known: bool
+) -> None:
+    terms = (LossTerm(own, True, None), LossTerm(other, not known, SourceLine("loss.py", 9)))
+    found = judged("DK122", LossTerms(terms, of_targets, of_others, ("action",)))
+    outweighs = 0 < 100 * of_targets <= of_others and abs(other) >= 500 * abs(own)
+    assert bool(found) == (known and outweighs)
+    assert all(finding.location.line == 9 for finding in found)
+
+
+def test_the_largest_term_without_targets_is_named() -> None:
+    small, large = (LossTerm(value, False, SourceLine("loss.py", int(value))) for value in (600.0, 2_000.0))
+    (finding,) = judged("DK122", LossTerms((small, LossTerm(1.0, True, None), large), 1.0, 200.0, ("action",)))
+    assert finding.location.line == 2_000
+    assert "200 times" in finding.message
+    assert "`action`" in finding.message
 
 
 # DK120: weights that are drawn too large

@@ -2,7 +2,7 @@
 
 fault ratio_without_grad: none
 fault value_shape: DK002 at here|"vf = "
-fault entropy_outweighs: none
+fault entropy_outweighs: DK122 at here
 """
 import torch
 from torch import nn

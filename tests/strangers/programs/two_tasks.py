@@ -1,7 +1,7 @@
 """Two tasks in turns with a head each in a ModuleDict; the batch at hand needs one of them. A uncertainty-weighted loss module owns parameters.
 
 fault loss_module_not_trained: DK101 at "torch.optim.AdamW("
-fault huge_term: none
+fault huge_term: DK122 at "weight_decay = "
 """
 import torch
 from torch import nn
