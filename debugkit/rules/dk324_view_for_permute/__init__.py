@@ -1,36 +1,39 @@
-"""A `view` or `reshape` takes the place of a `permute`: the sizes are right, and the values of the axes are mixed.
+"""A `view` or `reshape` in place of a `permute`: the shape is right, and values of several axes are mixed.
 
 ## What it finds
-A `view`, `reshape`, `flatten` or `unflatten` whose result has the sizes that a `permute` would give, and that counts
-the values in their old order: `(B, C, L).view(B, L, C)`, images `(B, H, W, C).reshape(B, C, H, W)`,
-`(B, C, H, W).view(B, H * W, C)`, heads `(B, heads, T, d).reshape(B, T, heads * d)`, the state `(layers, B, H)` of a
-recurrent layer in `state.view(B, -1)`. A layer then reads the dimension as features.
+A `view`, `reshape`, `flatten` or `unflatten` that gives the shape of a `permute` but leaves the values in their order,
+if a layer or a loss then reads one dimension as the features:
+
+- `x.view(B, L, C)` of `(B, C, L)`, and `x.view(-1, C)` of `(B, C, H, W)` before a linear layer or `cross_entropy`;
+- `images.reshape(B, C, H, W)` of `(B, H, W, C)` before a convolution;
+- `x.reshape(B, T, heads * d)` of the result of attention, `(B, heads, T, d)`;
+- `state.view(B, -1)` of the state `(layers, B, H)` of a recurrent layer.
 
 ## Why it hurts
-All shapes fit, nothing raises and the loss falls. But what the next layer takes for the channels of one place are
-values of several places, or values of several samples. Position, locality and pretrained weights mean nothing any more.
+Nothing raises, and the loss falls. But the features that the next layer reads at one position are values of several
+positions, channels or samples. Positions and pretrained weights have no meaning, and the loss stays higher.
 
 ## Evidence
-The two shapes, the dimensions that hold the axis before and should hold it after, its size, the layer that made the
-axis, and the one that reads it. The axis is followed from the layer that made it. If no layer made it, as in a batch,
-the sizes must be such that no split and merge in order leads from one shape to the other.
+Both shapes, the dimensions that hold the axis before the call and that should hold it after, the layer that made the
+axis and the one that reads it. The axis is followed from the layer that made it. If no layer made it, as in a batch, it
+counts only if the new sizes cannot be reached by splitting and merging dimensions in order.
 
 ## Fix
-Move the axes with `permute` or `transpose`, then merge them with `reshape`. The finding has the call.
+Move the axes with `permute` or `transpose` first, and merge them with `reshape` afterwards. The finding has the call.
 
 ## When it stays silent
-- Merging whole dimensions and splitting one in order: heads, windows, patches, groups, `flatten`, time steps merged
-  with samples.
-- `permute` before the `reshape`, and a `reshape` that is the inverse of an earlier one.
-- Equal sizes, which leave open which axis is which.
-- A result that no layer with weights reads as features, such as a relative shift of attention scores.
-- Operations that are not known to it, and values of `torch.compile`: the axis is lost there.
+- Dimensions that are merged whole or split alone: heads, windows, patches, groups, `flatten`, time steps in the batch
+  dimension.
+- A `permute` before the `reshape`, and a `reshape` that undoes an earlier one.
+- Equal sizes, such as 8 heads and 8 tokens: the shape does not tell which dimension is which.
+- Results that no layer with weights and no loss reads as features, such as the shifted scores of relative attention.
+- Operations that the rule does not know: behind them, an axis has no meaning.
 
 ## Cost
 Only shapes are read. Under `watch()`, only the first three steps are observed.
 
 ## Lesson
-No lab of its own. [Lab 03](../../lessons/shapes/03_gripper_never_closes.md) is about shapes that fit by chance.
+No lab of its own. [Lab 07](../../lessons/shapes/07_lens_cap_on.md) has a `reshape` that mixes patches.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from dataclasses import dataclass
 from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import observed_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import code, counted, numbered
+from debugkit.rule_text import module_name, numbered, sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class CountedAxis:
     maker: str
     """The module or function that made the axis; empty for one of the batch."""
     reader: str
+    """The module or function that reads the result."""
+    module: str | None
+    """The reader, if it is a module."""
     instead: str
     """The calls to write instead, `.transpose(1, 2)`; empty if they are not known."""
     at: SourceLine | None
@@ -81,16 +87,18 @@ class CountedAxes:
     certainty=Certainty.HEURISTIC,
     modes=("check", "watch"),
     needs=(CountedAxes,),
-    consequence_of=("DK305",),
+    consequence_of=("DK305", "DK322"),
 )
 def judge(seen: CountedAxes, context: Context) -> Iterator[Finding]:
     for view in seen.views:
         axis = "samples" if view.kind == "batch" else "features"
-        of = f" of {code(view.maker)}" if view.maker and view.kind != "batch" else ""
+        of = f" of {module_name(view.maker)}" if view.maker and view.kind != "batch" else ""
+        reader = sentence(module_name(view.reader))
         yield context.finding(
-            f"{code(view.operation)} from {view.before} to {view.after} moves no axis, but {code(view.reader)} reads "
-            f"{numbered('dimension', view.targets)} as the {view.size:,} {axis}{of}, which are "
-            f"{numbered('dimension', view.sources)} before it: the values of several axes are mixed.",
+            f"`{view.operation}` from {view.before} to {view.after} moves no axis. {reader} reads "
+            f"{numbered('dimension', view.targets)} of the result as the {view.size:,} {axis}{of}, which are in "
+            f"{numbered('dimension', view.sources)} of the input, so values of several axes are mixed.",
+            module=view.module,
             at=view.at,
             evidence={
                 "before": list(view.before),

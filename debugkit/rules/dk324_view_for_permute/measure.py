@@ -19,7 +19,7 @@ from debugkit._torch_private import in_transform, leave, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
-from debugkit.rules.dk324_view_for_permute import CountedAxis, CountedAxes
+from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 from debugkit.rules.dk324_view_for_permute.axes import (
     Dim,
     Dims,
@@ -41,21 +41,64 @@ _RESHAPES = frozenset(
 _VIEWS = frozenset({"view", "reshape", "view_as", "reshape_as", "unflatten", "flatten"})
 _SAME = frozenset(
     {"add", "sub", "mul", "div", "true_divide", "multiply", "divide", "subtract", "rsub", "pow", "where", "maximum"}
-    | {"minimum", "clamp", "clip", "relu", "relu6", "gelu", "silu", "elu", "selu", "celu", "leaky_relu", "prelu", "mish"}
+    | {
+        "minimum",
+        "clamp",
+        "clip",
+        "relu",
+        "relu6",
+        "gelu",
+        "silu",
+        "elu",
+        "selu",
+        "celu",
+        "leaky_relu",
+        "prelu",
+        "mish",
+    }
     | {"hardswish", "hardtanh", "hardsigmoid", "tanh", "sigmoid", "softplus", "logsigmoid", "softmax", "log_softmax"}
     | {"neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt", "square", "sin", "cos", "reciprocal", "normalize", "lerp"}
     | {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "bernoulli"}
     | {"contiguous", "clone", "detach", "to", "type", "type_as", "float", "half", "bfloat16", "double", "cpu", "cuda"}
-    | {"masked_fill", "nan_to_num", "cumsum", "flip", "roll", "addcmul", "requires_grad", "iadd", "isub", "imul", "idiv"}
+    | {
+        "masked_fill",
+        "nan_to_num",
+        "cumsum",
+        "flip",
+        "roll",
+        "addcmul",
+        "requires_grad",
+        "iadd",
+        "isub",
+        "imul",
+        "idiv",
+    }
     | {"layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "local_response_norm", "radd", "rmul"}
 )
 _REDUCTIONS = frozenset(
-    {"sum", "mean", "amax", "amin", "max", "min", "std", "var", "norm", "logsumexp", "median", "prod", "nanmean", "argmax"}
+    {
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "std",
+        "var",
+        "norm",
+        "logsumexp",
+        "median",
+        "prod",
+        "nanmean",
+        "argmax",
+    }
 )
 _POOLS = ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool", "lp_pool", "interpolate", "upsample")
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PARTS = frozenset({"chunk", "split", "unsafe_chunk", "unsafe_split", "tensor_split", "split_with_sizes"})
-_WEIGHT_VIEWS = frozenset({"t", "transpose", "permute", "to", "view", "reshape", "squeeze", "unsqueeze", "type", "float"})
+_WEIGHT_VIEWS = frozenset(
+    {"t", "transpose", "permute", "to", "view", "reshape", "squeeze", "unsqueeze", "type", "float"}
+)
 _MOST = 64
 """Findings are about lines: no program has more such lines."""
 
@@ -194,6 +237,7 @@ class _Recorder(TorchFunctionMode):
                 targets=move.targets,
                 maker=move.maker,
                 reader=reader,
+                module=reader if reader in self._setup.module_paths.values() else None,
                 instead=move.instead,
                 at=at,
             )
@@ -209,8 +253,9 @@ class _Recorder(TorchFunctionMode):
             self._weights[output] = weight
             return
         after = tuple(output.shape)
-        if not output.numel() or before == after or len(kwargs) + len(args) == 2 and isinstance(args[-1], torch.dtype):
-            return self._same(name, args, kwargs, output, before)
+        if not output.numel() or before == after or isinstance(args[-1], torch.dtype):
+            self._same(name, args, kwargs, output, before)
+            return
         layout = self._layouts.get(given) if given is not output else None
         if layout is None or shape_of(layout.dims) != before:
             layout = Layout(unknown(before))
@@ -294,13 +339,16 @@ class _Recorder(TorchFunctionMode):
     def _pool(self, _name: str, args: Any, _kwargs: Any, output: Any, _: Any) -> None:
         given = args[0]
         result = output[0] if isinstance(output, tuple) else output
-        if isinstance(given, Tensor) and isinstance(result, Tensor) and given in self._layouts:
-            if result.ndim == given.ndim > 2:
+        if not isinstance(given, Tensor) or not isinstance(result, Tensor) or given not in self._layouts:
+            return
+        if result.ndim == given.ndim > 2:
+            sizes = tuple(result.shape[2:])
 
-                def pooled(dims: Dims) -> Dims:
-                    return (*dims[:2], *(resized(dim, size) for dim, size in zip(dims[2:], result.shape[2:])))
+            def pooled(dims: Dims) -> Dims:
+                places = zip(dims[2:], sizes, strict=True)
+                return (*dims[:2], *(resized(dim, size) for dim, size in places))
 
-                self.keep(result, _mapped(self._layouts[given], pooled))
+            self.keep(result, _mapped(self._layouts[given], pooled))
 
     def _embedding(self, name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
         indices, weight = args[0], _argument(args, kwargs, 1, "weight", None)
@@ -308,7 +356,7 @@ class _Recorder(TorchFunctionMode):
             maker = self.weight_name(weight) or name
             self.keep(output, Layout((*self.layout(indices).dims, fresh(output.shape[-1], "feature", maker))))
 
-    def _recurrent(self, name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
+    def _recurrent(self, name: str, args: Any, _kwargs: Any, output: Any, _: Any) -> None:
         given = args[0]
         if not isinstance(given, Tensor) or given.ndim != 3 or not isinstance(output, tuple) or len(args) < 9:
             return  # packed sequences have two dimensions
@@ -349,7 +397,7 @@ class _Recorder(TorchFunctionMode):
         if isinstance(args[0], Tensor) and isinstance(made, Tensor):
             self.keep(made, Layout((*self.layout(args[0]).dims[:-1], fresh(made.shape[-1], "feature", maker))))
 
-    def _matmul(self, name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
+    def _matmul(self, name: str, args: Any, _kwargs: Any, output: Any, _: Any) -> None:
         if name == "rmatmul":
             args = args[::-1]
         if name in ("baddbmm", "addmm"):
@@ -372,6 +420,10 @@ class _Recorder(TorchFunctionMode):
     def _cdist(self, name: str, args: Any, _kwargs: Any, _output: Any, _: Any) -> None:
         if len(args) > 1 and (weight := self.weight_name(args[1])) is not None:
             self.read(args[0], -1, weight or name)
+
+    def _loss(self, name: str, args: Any, _kwargs: Any, _output: Any, _: Any) -> None:
+        if isinstance(args[0], Tensor) and args[0].ndim > 1:
+            self.read(args[0], 1, name)
 
     def _einsum(self, _name: str, args: Any, _kwargs: Any, output: Any, _: Any) -> None:
         operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
@@ -399,15 +451,18 @@ class _Recorder(TorchFunctionMode):
             return
         self.keep(output, _mapped(self._layouts[given], lambda dims: _indexed(dims, chosen, tuple(output.shape))))
 
-    def _part(self, name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
+    def _part(self, _name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
         given = args[0]
         if not isinstance(given, Tensor) or given not in self._layouts or not isinstance(output, tuple | list):
             return
         place = _argument(args, kwargs, 2, "dim", 0) % given.ndim
+        layout = self._layouts[given]
         for part in output:
-            self.keep(part, _mapped(self._layouts[given], lambda dims: _cut(dims, place, part.shape[place])))
+            size = part.shape[place]
+            meant = None if layout.meant is None else _cut(layout.meant, place, size)
+            self.keep(part, Layout(_cut(layout.dims, place, size), meant))
 
-    def _unbind(self, name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
+    def _unbind(self, _name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
         given = args[0]
         if not isinstance(given, Tensor) or given not in self._layouts:
             return
@@ -421,6 +476,14 @@ class _Recorder(TorchFunctionMode):
             return
         place = _argument(args, kwargs, 1, "dim", kwargs.get("axis", 0)) % output.ndim
         self.keep(output, _mapped(self._layouts[known[0]], lambda dims: _cut(dims, place, output.shape[place])))
+
+    def _stack(self, _name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
+        known = [one for one in args[0] if isinstance(one, Tensor) and one in self._layouts]
+        if not known or not isinstance(output, Tensor):
+            return
+        place = _argument(args, kwargs, 1, "dim", 0) % output.ndim
+        new = fresh(output.shape[place])
+        self.keep(output, _mapped(self._layouts[known[0]], lambda dims: (*dims[:place], new, *dims[place:])))
 
     def _pad(self, _name: str, args: Any, _kwargs: Any, output: Any, _: Any) -> None:
         given = args[0]
@@ -479,9 +542,12 @@ _BY_NAME: dict[str, _Follow] = {
     "linear": _Recorder._linear,
     "embedding": _Recorder._embedding,
     "cdist": _Recorder._cdist,
+    "cross_entropy": _Recorder._loss,
+    "nll_loss": _Recorder._loss,
     "einsum": _Recorder._einsum,
     "__getitem__": _Recorder._item,
     "cat": _Recorder._cat,
+    "stack": _Recorder._stack,
     "pad": _Recorder._pad,
 }
 

@@ -161,7 +161,7 @@ def tokens_as_a_feature_map():
         def forward(self, x):
             return self.conv(self.layer(x).view(-1, 16, 8, 6))  # DK324
 
-    return _program(Net(), torch.randn(2, 48, 5), message="dimension 1 as the 16 features of `layer`")
+    return _program(Net(), torch.randn(2, 48, 5), message="dimension 1 of the result as the 16 features of `layer`")
 
 
 def feature_map_compared_with_a_codebook():
@@ -188,7 +188,9 @@ def state_of_two_layers():
             _, state = self.rnn(x)
             return self.head(state.view(len(x), -1))  # DK324
 
-    return _program(Net(), torch.randn(4, 7, 5), message="dimension 0 as the 4 samples, which are dimension 1 before")
+    return _program(
+        Net(), torch.randn(4, 7, 5), message="dimension 0 of the result as the 4 samples, which are in dimension 1"
+    )
 
 
 def outputs_with_time_first():
@@ -202,6 +204,48 @@ def outputs_with_time_first():
             return self.head(y.reshape(len(x), -1))  # DK324
 
     return _program(Net(), torch.randn(4, 7, 5), message="samples")
+
+
+def _segmentation(loss_fn):
+    model = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1))
+    return {
+        "model": model,
+        "batch": {"x": torch.randn(2, 3, 8, 6), "classes": torch.randint(0, 5, (2, 8, 6))},
+        "loss_fn": loss_fn,
+        "expect": {
+            "severity": "warning",
+            "message": "`cross_entropy` reads dimension 1 of the result as the 5 features of module `0`",
+        },
+    }
+
+
+def scores_of_each_pixel_in_the_loss():
+    def loss_fn(model, batch):
+        return F.cross_entropy(model(batch["x"]).view(-1, 5), batch["classes"].view(-1))  # DK324
+
+    return _segmentation(loss_fn)
+
+
+def scores_of_each_token_in_the_loss():
+    def loss_fn(model, batch):
+        scores = model(batch["x"])
+        return F.cross_entropy(scores.view(4, 9, 7), batch["labels"])  # DK324
+
+    batch = {"x": torch.randn(4, 7, 3), "labels": torch.randint(0, 9, (4, 7))}
+    expect = {"message": "reads dimension 1"}
+    return {"model": nn.Linear(3, 9), "batch": batch, "loss_fn": loss_fn, "expect": expect}
+
+
+def video_frames_without_the_permute():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            return self.conv(x.view(-1, 3, 8, 8))  # DK324
+
+    return _program(Net(), torch.randn(2, 3, 5, 8, 8), message="from (2, 3, 5, 8, 8) to (10, 3, 8, 8)")
 
 
 def in_a_live_loop():
