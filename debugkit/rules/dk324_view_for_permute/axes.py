@@ -217,7 +217,8 @@ def _segments(parts: Sequence[Part], sizes: Sequence[int]) -> Iterator[tuple[lis
 
 def _expanded(parts: Sequence[Part]) -> tuple[Part, ...]:
     """The parts with each whole block replaced by what it was made of."""
-    result, place = [], 0
+    result: list[Part] = []
+    place = 0
     while place < len(parts):
         block = parts[place].axis.block
         if block is not None and _is_whole(block, parts[place:]):

@@ -268,15 +268,6 @@ def counted_to_and_fro():
     return _program(forward, torch.randn(2, 3, 12), conv=nn.Conv1d(3, 8, 3, padding=1), head=nn.Linear(8, 2))
 
 
-def square_sizes():
-    return _program(
-        lambda m, x: m.head(m.conv(x).view(-1, 8, 8)),
-        torch.randn(2, 3, 8),
-        conv=nn.Conv1d(3, 8, 1),
-        head=nn.Linear(8, 2),
-    )
-
-
 def layer_over_places_with_as_many_places_as_channels():
     """A mixer over 8 x 2 places of 16 channels."""
     return _program(
@@ -381,13 +372,6 @@ def groups_of_channels_as_codes():
         return m.code(x.view(len(x), 4, 4 * 6 * 8)) + m.code(x.view(len(x), 4, -1))
 
     return _program(forward, torch.randn(2, 3, 6, 8), conv=nn.Conv2d(3, 16, 1), code=nn.Linear(4 * 6 * 8, 5))
-
-
-def capsules():
-    def forward(m, x):
-        return m.pose(m.conv(x).view(len(x), -1, 8))
-
-    return _program(forward, torch.randn(2, 3, 8, 8), conv=nn.Conv2d(3, 32, 3), pose=nn.Linear(8, 16))
 
 
 def masks_and_indices():
