@@ -7,13 +7,13 @@ is not known here makes dimensions without a meaning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
-from typing import Any, Self
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from debugkit._torch_private import in_transform, leave, without_torch_function
 from debugkit.finding import SourceLine
@@ -101,6 +101,8 @@ _WEIGHT_VIEWS = frozenset(
 )
 _MOST = 64
 """Findings are about lines: no program has more such lines."""
+_MOST_MOVES = 4096
+"""Of one step: a loop may run the model often before it."""
 
 
 class CountedAxesProbe(Probe[CountedAxes]):
@@ -134,6 +136,30 @@ class CountedAxesProbe(Probe[CountedAxes]):
         return self._last
 
 
+Value = TypeVar("Value")
+
+
+class _ByTensor(Generic[Value]):
+    """A value for each tensor that is alive. Faster than torch's `WeakTensorKeyDictionary`."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[weakref.ref[Tensor], Value]] = {}
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        return self.get(tensor) is not None
+
+    def __getitem__(self, tensor: Tensor) -> Value:
+        return self._values[id(tensor)][1]
+
+    def __setitem__(self, tensor: Tensor, value: Value) -> None:
+        values, key = self._values, id(tensor)
+        values[key] = weakref.ref(tensor, lambda _: values.pop(key, None)), value
+
+    def get(self, tensor: Tensor) -> Value | None:
+        held = self._values.get(id(tensor))
+        return held[1] if held is not None and held[0]() is tensor else None
+
+
 class _Recorder(TorchFunctionMode):
     """It refers to tensors weakly, so it keeps none alive."""
 
@@ -145,8 +171,8 @@ class _Recorder(TorchFunctionMode):
     def reset(self) -> None:
         self.error: Exception | None = None
         self.found: dict[tuple[SourceLine | None, tuple[int, ...]], CountedAxis] = {}
-        self._layouts: MutableMapping[Tensor, Layout] = WeakTensorKeyDictionary()
-        self._weights: MutableMapping[Tensor, str] = WeakTensorKeyDictionary()
+        self._layouts = _ByTensor[Layout]()
+        self._weights = _ByTensor[str]()
         self._lines: dict[int, tuple[Move, str, SourceLine | None]] = {}
 
     def __torch_function__(
@@ -160,8 +186,8 @@ class _Recorder(TorchFunctionMode):
         follow = _followed(name)
         before = None
         if follow is not None and name in _RESHAPES and args and isinstance(args[0], Tensor):
-            with without_torch_function():
-                before = tuple(args[0].shape)  # `unsqueeze_` changes it
+            with without_torch_function():  # `unsqueeze_` changes the shape
+                before = None if args[0].is_nested else tuple(args[0].shape)
         output = func(*args, **kwargs)
         if follow is not None and args and not in_transform() and not torch.compiler.is_compiling():
             self._follow(follow, name, args, kwargs, output, before)
@@ -173,6 +199,8 @@ class _Recorder(TorchFunctionMode):
             return
         try:
             with without_torch_function():
+                if any(isinstance(one, Tensor) and one.is_nested for one in (*args, output)):
+                    return
                 follow(self, name, args, kwargs, output, before)
         except Exception as error:
             self.error = error
@@ -262,7 +290,7 @@ class _Recorder(TorchFunctionMode):
             if given is not output:
                 self._layouts[given] = layout
         made = reshaped(layout, before, after)
-        if made.meant is not None and made.meant is not layout.meant:
+        if made.meant is not None and len(self._lines) < _MOST_MOVES:
             axes = {id(part.axis): part.axis for dim in made.meant for part in dim}
             new = [axis.move for axis in axes.values() if axis.move is not None and id(axis.move) not in self._lines]
             at = user_line() if new else None

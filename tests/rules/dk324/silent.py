@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import nn
 
 
@@ -404,6 +405,102 @@ def several_views_in_the_batch():
 
     x = torch.randint(0, 255, (4, 2, 16, 16, 3), dtype=torch.uint8)
     return _program(forward, x, conv=nn.Conv2d(3, 8, 3), head=nn.Linear(16, 3))
+
+
+def rows_and_columns_as_samples_of_recurrent_layers():
+    """Dual-path: as many chunks as steps in a chunk, in one axis with the samples."""
+
+    def forward(m, x):
+        x = m.conv(x)
+        b, n, k, s = x.shape
+        y = x.permute(0, 3, 2, 1).contiguous().view(b * s, k, n)
+        y = m.project(m.inside(y)[0].reshape(b * s * k, -1)).view(b, s, k, n).permute(0, 3, 2, 1)
+        z = y.permute(0, 2, 3, 1).contiguous().view(b * k, s, n)
+        _, state = m.across(z)
+        return y.mean() + m.project(state.view(2, b, k, n).transpose(0, 1).reshape(b, 2, k * n)[..., : 2 * n])
+
+    return _program(
+        forward,
+        torch.randn(2, 3, 8, 8),
+        conv=nn.Conv2d(3, 6, 1),
+        inside=nn.LSTM(6, 6, batch_first=True, bidirectional=True),
+        across=nn.GRU(6, 6, 2, batch_first=True),
+        project=nn.Linear(12, 6),
+    )
+
+
+def joints_of_several_people():
+    """(N, C, T, V, M), and a norm over joints and channels in one axis."""
+
+    def forward(m, x):
+        n, c, t, v, people = x.shape
+        x = x.permute(0, 4, 3, 1, 2).contiguous().view(n * people, v * c, t)
+        x = m.norm(x).view(n, people, v, c, t).permute(0, 1, 3, 4, 2).contiguous().view(n * people, c, t, v)
+        y = m.conv(x)
+        y = y.view(n * people, 2, 4, t, v)
+        y = torch.einsum("nkctv,kvw->nctw", y, torch.ones(2, v, v)).contiguous()
+        return m.head(y.mean((2, 3)).view(n, people, -1).mean(1))
+
+    return _program(
+        forward, torch.randn(2, 3, 8, 4, 2), norm=nn.BatchNorm1d(12), conv=nn.Conv2d(3, 8, 1), head=nn.Linear(4, 2)
+    )
+
+
+def heads_in_the_axis_of_the_samples():
+    """(B, heads * 3 * d, H * W) -> (B * heads, 3 * d, H * W), with as many samples and heads as features."""
+
+    def forward(m, x):
+        b, _, *size = x.shape
+        x = m.conv(x).flatten(2)
+        q, k, v = m.qkv(x).reshape(b * 4, 12, -1).chunk(3, 1)
+        weights = torch.einsum("bct,bcs->bts", q, k).softmax(-1)
+        y = torch.einsum("bts,bcs->bct", weights, v).reshape(b, -1, x.shape[-1])
+        return (x + m.out(y)).reshape(b, 16, *size)
+
+    return _program(
+        forward,
+        torch.randn(12, 3, 4, 3),
+        conv=nn.Conv2d(3, 16, 1),
+        qkv=nn.Conv1d(16, 48, 1),
+        out=nn.Conv1d(16, 16, 1),
+    )
+
+
+def _hidden(model, **inputs):
+    return {
+        "model": model,
+        "batch": inputs,
+        "loss_fn": lambda model, batch: model(**batch).last_hidden_state.square().mean(),
+    }
+
+
+def segformer():
+    """Tokens become an image by `reshape` and `permute` between its stages."""
+    sizes = {"hidden_sizes": [16, 16, 16, 16], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]}
+    return _hidden(
+        transformers.SegformerModel(transformers.SegformerConfig(**sizes)), pixel_values=torch.randn(2, 3, 64, 64)
+    )
+
+
+def longformer():
+    """Its chunks of scores are padded and counted as if they were transposed."""
+    sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = transformers.LongformerConfig(
+        **sizes, intermediate_size=48, attention_window=4, max_position_embeddings=64
+    )
+    return _hidden(transformers.LongformerModel(config), input_ids=torch.randint(5, 90, (3, 16)))
+
+
+def xlnet():
+    """Its scores are counted anew for relative positions."""
+    config = transformers.XLNetConfig(vocab_size=99, d_model=32, n_layer=1, n_head=4, d_inner=48)
+    return _hidden(transformers.XLNetModel(config), input_ids=torch.randint(5, 90, (3, 8)))
+
+
+def swin_of_transformers():
+    sizes = {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [2, 1], "num_heads": [2, 4]}
+    config = transformers.SwinConfig(**sizes, window_size=4)
+    return _hidden(transformers.SwinModel(config), pixel_values=torch.randn(2, 3, 32, 32))
 
 
 def in_a_live_loop():
