@@ -112,7 +112,8 @@ def transformer_with_time_first():
         source, target = x.transpose(0, 1), x[:, :3].transpose(0, 1)
         return m.transformer(source, target).transpose(0, 1).reshape(len(x), -1)
 
-    transformer = nn.Transformer(16, 4, 1, 1, 24)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 24), 1, enable_nested_tensor=False)
+    transformer = nn.Transformer(16, 4, 1, 1, 24, custom_encoder=encoder)
     return _program(forward, torch.randn(2, 8, 16), transformer=transformer)
 
 
