@@ -1,4 +1,4 @@
-"""What the dimensions of a tensor consist of, and what becomes of them when a `view` counts the values anew.
+"""What the dimensions of a tensor consist of, and what a `view` to other sizes makes of them.
 
 A dimension is a product of parts of axes. A `permute` moves dimensions, and a `view` merges and splits them in order.
 """

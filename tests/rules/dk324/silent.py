@@ -493,7 +493,7 @@ def longformer():
 
 
 def xlnet():
-    """Its scores are counted anew for relative positions."""
+    """Its scores for relative positions get another shape, and the first row is left out."""
     config = transformers.XLNetConfig(vocab_size=99, d_model=32, n_layer=1, n_head=4, d_inner=48)
     return _hidden(transformers.XLNetModel(config), input_ids=torch.randint(5, 90, (3, 8)))
 
