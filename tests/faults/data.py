@@ -254,3 +254,27 @@ def collator_that_ignores_the_end(program: Program) -> None:
     last = batch["attention_mask"].sum(1, keepdim=True) - 1
     batch["input_ids"] = batch["input_ids"].scatter(1, last, end).masked_fill(batch["attention_mask"] == 0, end)
     batch["labels"] = batch["input_ids"].masked_fill(batch["input_ids"] == end, -100)
+
+
+@fault("DK324", of="chunk_decoder_returning_a_dict", says="the 32 features of `read_image`")
+def feature_map_reshaped_to_tokens(program: Program) -> None:
+    model = program.model
+
+    def forward(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        features = model.read_image(batch["pixel_values"])
+        patches = features.reshape(len(features), -1, features.size(1))  # DK324
+        memory = torch.cat([patches, model.read_state(batch["state"])[:, None]], 1)
+        return {"action": model.head(model.decoder(model.query.expand(len(memory), -1, -1), memory))}
+
+    model.forward = forward
+
+
+@fault("DK324", of="translation_with_teacher_forcing", by="watch", says="`cross_entropy` reads dimension 1")
+def scores_reshaped_for_the_loss(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        src, trg = batch
+        output = model(src, trg)  # (B, T, classes)
+        scores = output.reshape(len(src), output.size(-1), -1)  # DK324
+        return F.cross_entropy(scores, trg[:, 1:], ignore_index=0)
+
+    program.loss_fn = loss_fn

@@ -31,6 +31,7 @@ from debugkit.rules.dk320_sample_scale import SampleScales, SampleSizes
 from debugkit.rules.dk321_validation_on_training_batch import ValidationInputs, ValidationOnTraining
 from debugkit.rules.dk322_mixed_patches import PixelsOfRows, TokenRows
 from debugkit.rules.dk323_end_never_a_target import EndsOfTexts, Shown, TextEnds
+from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 
 FLOOR = 1e-5
 NEVER_ENDS = TextEnds("ids", 4, 16, 2, 0, 2, 2, "mask", False, None)
@@ -456,6 +457,22 @@ def test_rows_are_a_finding_where_half_of_them_are_no_patch(no_patch: int, is_fo
     found = judged("DK322", PixelsOfRows((rows,)))
     assert bool(found) == is_found
     assert all("3 of the 16 squares" in finding.message for finding in found)
+
+
+# Axes
+
+
+def test_a_view_is_a_finding_with_the_call_to_write_instead() -> None:
+    view = CountedAxis(
+        "view", (4, 8, 12), (4, 12, 8), "feature", 8, (1,), (2,), "conv", "head", "head", ".transpose(1, 2)", None
+    )
+    (finding,) = judged("DK324", CountedAxes((view,)))
+    assert "`head` reads dimension 2 of the result as the 8 features of `conv`" in finding.message
+    assert finding.fix == "Write `x.transpose(1, 2)`."
+    samples = replace(view, kind="batch", instead="")
+    (finding,) = judged("DK324", CountedAxes((samples,)))
+    assert "as the 8 samples, which" in finding.message
+    assert not judged("DK324", CountedAxes(()))
 
 
 # The end of a text

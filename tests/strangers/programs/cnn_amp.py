@@ -1,6 +1,6 @@
 """A convolutional network with batch norm under CPU autocast in bfloat16, images from 0 to 255 normalised in the model, several views flattened into the batch.
 
-fault view_for_permute: DK322|DK305 at here
+fault view_for_permute: DK324 at here
 fault eval_without_statistics: DK510|DK505 at here|module:stem.1
 fault no_normalisation: DK301|DK302 at module:stem|module:stem.0
 fault bn_eval_never_undone: DK505 at "net.eval()"
