@@ -254,3 +254,9 @@ def collator_that_ignores_the_end(program: Program) -> None:
     last = batch["attention_mask"].sum(1, keepdim=True) - 1
     batch["input_ids"] = batch["input_ids"].scatter(1, last, end).masked_fill(batch["attention_mask"] == 0, end)
     batch["labels"] = batch["input_ids"].masked_fill(batch["input_ids"] == end, -100)
+
+
+@fault("DK325", of="small_gpt_learns_to_add", module="transformer.wte")
+def the_same_window_for_inputs_and_targets(program: Program) -> None:
+    x, _ = program.batch
+    program.batch = x, x.clone()

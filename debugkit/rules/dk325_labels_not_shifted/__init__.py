@@ -1,38 +1,37 @@
 """A causal model is trained to predict the token that it reads at the same position: the labels are not shifted.
 
 ## What it finds
-A loss over token ids in which each target that counts is the id that the model looks up at the same position, while the
-outputs there depend on this id, on earlier ids, and on no later id.
+A loss over token ids in which every target that counts is the id that the model looks up at the same position, while
+the outputs there depend on this id and on earlier ones, and on no later one.
 
 ## Why it hurts
-The model learns to copy its input. The loss and the perplexity fall to almost zero within a few hundred steps, which
-looks like very good training, and the validation loss, computed in the same way, agrees. Generation repeats the last
-token.
+The model learns to copy its input. The training loss and the validation loss both fall to almost zero, which looks like
+very good training. Generation repeats the last token.
 
-The usual causes are `y = x` instead of the next window of the data, `tgt[:, :-1]` as decoder input and as labels, and a
-hand-written loss on the logits of a Hugging Face model, which shifts only inside `model(labels=…)`.
+The usual causes are `y = x` instead of the next window of the data, the same slice `tgt[:, :-1]` as decoder input and
+as labels, and a loss of one's own on the logits of a Hugging Face model: these models shift only in
+`model(labels=…)`.
 
 ## Evidence
-How many targets equal the id at their position, and how many of them differ from the next id. Then one id of each row
-is replaced in the lookup: the relative change of the outputs that are scored against this id (`own`), of those before
-it (`before`) and of those behind it (`behind`), with `noise`, the difference of two equal passes.
+How many targets count, and how many of them differ from the next id. One id of each row is then replaced where it is
+looked up. `own`, `before` and `behind` are the relative changes of the outputs that are scored against this id, an
+earlier id and a later id; `noise` is the difference of two equal passes.
 
 ## Fix
 Compare output t with token t + 1: `logits[:, :-1]` with `ids[:, 1:]`. Or read `ids[:, :-1]` and predict `ids[:, 1:]`.
 
 ## When it stays silent
-- Outputs that use later ids: masked language models, autoencoders, denoisers and taggers. DK304 finds a causal model
-  that should not use them.
-- Outputs that do not use the id they are scored against: the model shifts its inputs or its labels inside, or the
-  output is taken one token earlier.
-- Outputs that use no other id, such as an autoencoder of single tokens.
-- Ids that are equal to the next ones at half of the positions or more, and ids that repeat with a period.
-- Steps that draw random numbers for each position, such as noise or a masking of the input, and inputs that differ
-  from the targets in training mode.
-- Steps with another loss that learns the next ids, and tables that are frozen.
+- Outputs that depend on later ids: masked language models, autoencoders of whole texts, taggers.
+- Outputs that do not depend on the id they are scored against: the model shifts its inputs or its labels itself.
+- Outputs that depend on no other id, such as those of an autoencoder of single tokens.
+- Fewer than 16 targets that differ from the next id, ids of which half or more equal the next one, and ids that repeat
+  with a period.
+- Denoisers and sampled codes: in training mode random numbers are drawn for each position, or the ids differ from the
+  targets.
+- Steps with another loss that learns the next ids, and frozen embeddings, as under a probe or LoRA.
 
-A causal autoencoder, which compresses each token on purpose, cannot be told from the fault: declare
-`Declare(causal=False)`. With `Declare(causal=True)` the finding is an `error`.
+A causal autoencoder that compresses each token on purpose looks the same: declare `Declare(causal=False)`. With
+`Declare(causal=True)` the finding is an `error`.
 
 ## Cost
 The first pass is shared with DK323. The others run only if the targets of a loss are ids that the model looks up. Three
