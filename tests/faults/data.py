@@ -278,3 +278,9 @@ def scores_reshaped_for_the_loss(program: Program) -> None:
         return F.cross_entropy(scores, trg[:, 1:], ignore_index=0)
 
     program.loss_fn = loss_fn
+
+
+@fault("DK325", of="small_gpt_learns_to_add", module="transformer.wte")
+def the_same_window_for_inputs_and_targets(program: Program) -> None:
+    x, _ = program.batch
+    program.batch = x, x.clone()

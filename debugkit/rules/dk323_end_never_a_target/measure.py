@@ -6,38 +6,32 @@ its term out afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from debugkit.finding import NotExamined, SourceLine
-from debugkit.frames import user_line
+from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import is_index, labels
-from debugkit.preserve_state import same_start
-from debugkit.randomness import same_randomness
+from debugkit.interventions.learnt_targets import LearntTargets, learnt_targets
+from debugkit.recorders.token_calls import LOSSES
 from debugkit.rules.dk323_end_never_a_target import EndsOfTexts, Shown, TextEnds
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
-_LOSSES = ("cross_entropy", "nll_loss")
-_IGNORED = -100
 _SHORTEST = 3
 _ROUND = 8
 """Rows of a multiple of this length may have been padded to it, so that the longest row has padding, too."""
 _USUAL_PADDING = 0
-_SEED = 0
 
 
 def ends_of_the_texts(setup: TrainingSetup) -> EndsOfTexts:
-    """One pass, and the gradient of the loss with respect to the result of each cross-entropy."""
+    """Compare the ids of the batch with the targets of each cross-entropy of one pass."""
     entries = _ids(setup)
     if not entries:
         raise NotExamined("The batch has no token ids (B, L).")
-    losses = _losses(setup)
+    losses = [loss for loss in learnt_targets(setup).losses if loss.operation in LOSSES]
     masks = [t for _, t in tensors_in(setup.batch) if t.ndim == 2 and bool(((t == 0) | (t == 1)).all())]
     found = []
     for path, ids in entries:
@@ -56,67 +50,7 @@ def _ids(setup: TrainingSetup) -> list[tuple[str, Tensor]]:
     return [(path, t) for path, t in entries if t.shape[1] >= _SHORTEST and int(t.max()) > 1 and int(t.min()) >= 0]
 
 
-@dataclass(frozen=True, eq=False)
-class _Loss:
-    targets: Tensor
-    """In any shape."""
-    counts: Tensor
-    """Which of them the loss depends on, in the same shape."""
-    at: SourceLine | None
-
-
-def _losses(setup: TrainingSetup) -> list[_Loss]:
-    setup.model.eval()
-    with same_start(setup), _Recorder() as recorder, torch.enable_grad(), same_randomness(_SEED):
-        loss = setup.loss()
-    outputs = [call.output for call in recorder.calls]
-    if not outputs or not loss.requires_grad:
-        return []
-    gradients = torch.autograd.grad(loss, outputs, allow_unused=True)
-    return [
-        _Loss(call.targets, call.counts & (gradient.detach() != 0), call.at)  # one number, or one of each target
-        for call, gradient in zip(recorder.calls, gradients, strict=True)
-        if gradient is not None
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class _Call:
-    output: Tensor
-    targets: Tensor
-    counts: Tensor
-    at: SourceLine | None
-
-
-class _Recorder(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[_Call] = []
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        output = func(*args, **kwargs)
-        if getattr(func, "__name__", "") in _LOSSES and isinstance(output, Tensor) and output.requires_grad:
-            targets = args[1] if len(args) > 1 else kwargs.get("target")
-            if isinstance(targets, Tensor) and is_index(targets) and targets.numel():
-                counts = _is_weighted(targets, args, kwargs)
-                self.calls.append(_Call(output, targets.detach().clone(), counts, user_line()))
-        return output
-
-
-def _is_weighted(targets: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """Which targets are not the ignored index, and of a class whose weight is not 0."""
-    weight = args[2] if len(args) > 2 else kwargs.get("weight")
-    ignored = args[4] if len(args) > 4 else kwargs.get("ignore_index", _IGNORED)
-    counts: Tensor = targets != ignored
-    if isinstance(weight, Tensor):
-        counts &= weight.detach()[targets.clamp(0, len(weight) - 1)] != 0
-    return counts
-
-
-def _counted(loss: _Loss, ids: Tensor) -> Tensor | None:
+def _counted(loss: LearntTargets, ids: Tensor) -> Tensor | None:
     """Which of the ids (B, L) are targets that count; None if these are not the ids, one place later."""
     size, length = ids.shape
     if loss.targets.numel() % size:
@@ -143,7 +77,7 @@ def _places(targets: int, length: int) -> Iterator[int]:
 
 
 def _ends(
-    setup: TrainingSetup, path: str, ids: Tensor, learnt: list[tuple[_Loss, Tensor]], masks: list[Tensor]
+    setup: TrainingSetup, path: str, ids: Tensor, learnt: list[tuple[LearntTargets, Tensor]], masks: list[Tensor]
 ) -> TextEnds:
     loss, counted = max(learnt, key=lambda one: int(one[1].sum()))
     rows, whole, length = counted.any(1), ids, ids.shape[1]

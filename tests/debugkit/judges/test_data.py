@@ -32,9 +32,22 @@ from debugkit.rules.dk321_validation_on_training_batch import ValidationInputs, 
 from debugkit.rules.dk322_mixed_patches import PixelsOfRows, TokenRows
 from debugkit.rules.dk323_end_never_a_target import EndsOfTexts, Shown, TextEnds
 from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
+from debugkit.rules.dk325_labels_not_shifted import TargetsAtInput, TargetsAtInputs
 
 FLOOR = 1e-5
 NEVER_ENDS = TextEnds("ids", 4, 16, 2, 0, 2, 2, "mask", False, None)
+COPIED = TargetsAtInput(
+    None,
+    "words",
+    targets=20,
+    changes=16,
+    corrupted=False,
+    own=0.3,
+    before=0.0009,
+    behind=0.1,
+    noise=0.0,
+    next_is_learnt=False,
+)
 
 
 def judged(code: str, *observations: object, declare: Declare | None = None) -> list[Finding]:
@@ -500,3 +513,37 @@ def test_an_end_that_no_target_asks_for_is_a_finding(shown: Shown) -> None:
 )
 def test_an_end_is_no_finding_where_it_may_be_something_else(change: dict[str, Any]) -> None:
     assert not judged("DK323", EndsOfTexts((replace(NEVER_ENDS, **change),)))
+
+
+# Labels that are not shifted
+
+
+@pytest.mark.parametrize(("causal", "severity"), [(None, "warning"), (True, "error")])
+def test_a_causal_model_that_is_trained_on_its_input_is_a_finding(causal: bool | None, severity: str) -> None:
+    (finding,) = judged("DK325", TargetsAtInputs((COPIED,)), declare=Declare(causal=causal))
+    assert (finding.severity, finding.location.module) == (severity, "words")
+    assert "All 20 targets" in finding.message
+    assert finding.evidence["differ_from_next"] == 16
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"changes": 15},
+        {"corrupted": True},
+        {"next_is_learnt": True},
+        {"own": 0.0},
+        {"own": 0.0009},  # of a model whose other outputs react a hundred times as much
+        {"before": 0.002},
+        {"behind": 0.0, "before": 0.0},
+        {"noise": 0.02},
+        {"own": 9e-7, "behind": 9e-7, "before": 0.0},
+    ],
+)
+def test_targets_at_the_input_are_no_finding_where_the_model_may_copy(change: dict[str, Any]) -> None:
+    assert not judged("DK325", TargetsAtInputs((replace(COPIED, **change),)))
+
+
+def test_a_model_that_is_declared_as_not_causal_may_copy() -> None:
+    with pytest.raises(NotExamined, match="not causal"):
+        judged("DK325", TargetsAtInputs((COPIED,)), declare=Declare(causal=False))

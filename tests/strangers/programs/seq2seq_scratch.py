@@ -2,7 +2,7 @@
 
 fault mask_inverted: DK303|DK315|DK201 at here
 fault padding_counted: DK309|DK323 at here
-fault target_not_shifted: DK304 at here
+fault target_not_shifted: DK325 at here|"return F.cross_entropy"
 """
 import torch
 from torch import nn
