@@ -27,7 +27,8 @@ from debugkit._torch_private import (
 )
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
-from debugkit.measurements.autograd_graph.measure import gradient_node
+from debugkit.held_parameters import held_parameters
+from debugkit.measurements.autograd_graph.measure import is_custom
 from debugkit.probe import Probe
 from debugkit.rules.dk121_loss_term_without_graph import LossTerms, Term
 from debugkit.setup import TrainingSetup
@@ -101,9 +102,9 @@ class _Cut:
 
     origin: int
     behind: frozenset[int]
+    module: str | None
     operation: str
     at: SourceLine | None
-    module: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,8 @@ class _Recorder(TorchFunctionMode):
         self.reset()
 
     def reset(self) -> None:
-        self._buffers = {id(buffer) for buffer in self._setup.model.buffers()}
+        self._buffers = set(map(id, self._setup.model.buffers()))
+        self._held = set(map(id, held_parameters(*self._setup.optimizers)))
         self._detached: _Weak = WeakTensorKeyDictionary()  # values without a graph → _Detached
         self._fixed: _Weak = WeakTensorKeyDictionary()  # values computed from frozen parameters or buffers
         self._masks: _Weak = WeakTensorKeyDictionary()  # numbers converted from bool or integers
@@ -185,11 +187,12 @@ class _Recorder(TorchFunctionMode):
         cuts: list[_Cut] = []
         if name in _DETACHING:
             wide = [tensor for tensor in with_graph if tensor.numel() > 1 or name == "grad"]
-            cuts = [self._cut(tensor, name, user_line()) for tensor in wide[:1] if name != "grad" or not _keeps(kwargs)]
+            if name != "grad" or not kwargs.get("create_graph"):
+                cuts = self._cuts(wide[:1], name, user_line())
         elif not torch.is_grad_enabled():
             at = self._no_grad_at or user_line()
             operation = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
-            cuts = [self._cut(tensor, operation, at) for tensor in with_graph if tensor.grad_fn is not None]
+            cuts = self._cuts([tensor for tensor in with_graph if tensor.grad_fn is not None], operation, at)
         fixed = any(map(self._is_fixed, given))
         if not (cuts or detached or sums or fixed or _may_be_a_mask(name, given)):
             return None
@@ -201,32 +204,43 @@ class _Recorder(TorchFunctionMode):
             return False
         return isinstance(tensor, nn.Parameter) or id(tensor) in self._buffers or tensor in self._fixed
 
-    def _cut(self, tensor: Tensor, operation: str, at: SourceLine | None) -> _Cut:
-        node = gradient_node(tensor)
-        if node is None or tensor.grad_fn is None:
-            return _Cut(-id(tensor), frozenset(), operation, at, self._module_of(tensor))
+    def _cuts(self, tensors: Sequence[Tensor], operation: str, at: SourceLine | None) -> list[_Cut]:
+        """The graphs of parameters that an operation removes from these tensors."""
+        found = map(self._graph_of, tensors)
+        return [_Cut(*known, operation, at) for known in found if known is not None]
+
+    def _graph_of(self, tensor: Tensor) -> tuple[int, frozenset[int], str | None] | None:
+        """The first fields of a `_Cut`. None if the graph holds no parameter: that of an input with a gradient."""
+        node = tensor.grad_fn
+        if node is None:
+            return (-id(tensor), frozenset(), self._module_of(tensor)) if self._is_parameter(tensor) else None
         marks = _marks_of(node)
         if _MARK not in marks:
-            marks[_MARK] = _number(_origin(node)), frozenset(map(_number, _behind(node))), self._module_before(node)
-        origin, behind, module = marks[_MARK]
-        return _Cut(origin, behind, operation, at, module)
+            nearest = self._nearest_parameter(node)
+            behind = frozenset(map(_number, _nodes_before_parameters(node)))
+            marks[_MARK] = None if nearest is None else (_number(_origin(node)), behind, self._module_of(nearest[0]))
+        return cast("tuple[int, frozenset[int], str | None] | None", marks[_MARK])
 
-    def _module_of(self, parameter: Tensor) -> str | None:
+    def _nearest_parameter(self, node: Node) -> tuple[Tensor | None] | None:
+        """The nearest parameter behind a node, among few nodes. None if the whole graph has none."""
+        waiting, known = [node], {node}
+        for other in waiting:
+            leaf = getattr(other, "variable", None)
+            if leaf is not None and self._is_parameter(leaf):
+                return (leaf,)
+            if len(known) > _MOST_NODES or is_custom(other):
+                return (None,)
+            following = [behind for behind, _ in other.next_functions if behind is not None and behind not in known]
+            waiting += following
+            known.update(following)
+        return None
+
+    def _is_parameter(self, leaf: Tensor) -> bool:
+        return isinstance(leaf, nn.Parameter) or id(leaf) in self._held
+
+    def _module_of(self, parameter: Tensor | None) -> str | None:
         path = self._setup.parameter_paths.get(id(parameter))
         return None if path is None else path.rpartition(".")[0]
-
-    def _module_before(self, node: Node) -> str | None:
-        """The module of the nearest parameter behind a node, among few nodes."""
-        waiting, known = [node], {node}
-        for node in waiting:
-            leaf = getattr(node, "variable", None)
-            if leaf is not None and (path := self._module_of(leaf)) is not None:
-                return path
-            if len(known) < _MOST_NODES:
-                following = [behind for behind, _ in node.next_functions if behind is not None and behind not in known]
-                waiting += following
-                known.update(following)
-        return None
 
     def _ended(self, call: _Call, output: Any) -> None:
         made = [tensor for tensor in _tensors((output,)) if tensor.is_floating_point()]
@@ -324,10 +338,6 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _keeps(kwargs: Any) -> bool:
-    return bool(kwargs.get("create_graph"))
-
-
 def _may_be_a_mask(name: str, given: Sequence[Tensor]) -> bool:
     return name in _CONVERTS and bool(given) and not given[0].is_floating_point()
 
@@ -349,7 +359,7 @@ def _number(node: Node) -> int:
     return cast("int", marks[_NUMBER])
 
 
-def _behind(node: Node) -> list[Node]:
+def _nodes_before_parameters(node: Node) -> list[Node]:
     """The nodes that a gradient passes before it reaches parameters, among few nodes."""
     found, known = [node], {node}
     for node in found:
