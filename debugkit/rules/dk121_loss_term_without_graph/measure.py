@@ -36,7 +36,9 @@ from debugkit.setup import TrainingSetup
 _DETACHING = frozenset({"detach", "detach_", "data", "tensor", "new_tensor", "grad"})
 """`grad` is `torch.autograd.grad`; `tensor` copies values."""
 _SHAPE_ONLY = frozenset({"new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided", "size", "dim", "numel"})
-_CONVERTS = frozenset({"float", "double", "half", "bfloat16", "to", "type", "type_as", "cpu", "cuda", "clone", "contiguous"})
+_CONVERTS = frozenset(
+    {"float", "double", "half", "bfloat16", "to", "type", "type_as", "cpu", "cuda", "clone", "contiguous"}
+)
 _RESHAPES = frozenset(
     {"view", "reshape", "flatten", "squeeze", "unsqueeze", "permute", "transpose", "t", "T", "mT", "expand", "repeat"}
 )
@@ -62,7 +64,7 @@ _Weak = MutableMapping[Tensor, Any]
 
 
 class LossTermsProbe(Probe[LossTerms]):
-    """Observes each step; the observation describes the last one. It keeps scalars without a graph until the step ends."""
+    """Observes each step; the observation describes the last one. Of tensors, it keeps scalars without a graph."""
 
     watch_steps = 3
 
