@@ -218,3 +218,14 @@ def weights_drawn_with_a_deviation_of_one(program: Program) -> None:
     for parameter in program.model.parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter)
+
+
+@fault("DK121", of="variational_autoencoder", module="encode.2", says="`detach`")
+def divergence_of_detached_statistics(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: Tensor) -> Tensor:
+        again, *statistics = model(batch)
+        mean, log_variance = (each.detach() for each in statistics)  # DK121
+        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(-1).mean()
+        return F.mse_loss(again, batch) + 0.01 * divergence
+
+    program.loss_fn = loss_fn

@@ -55,7 +55,7 @@ TIMES_AS_LARGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class LossTerm:
+class WeightedTerm:
     """One term of the loss, weighted as in the loss."""
 
     value: float
@@ -65,10 +65,10 @@ class LossTerm:
 
 @measured_by(".measure:compare_the_terms", cost=8, requires=("batch",))
 @dataclass(frozen=True, slots=True)
-class LossTerms:
+class WeightedTerms:
     """The terms of the loss, and the gradients of those that depend on the targets and of the others."""
 
-    terms: tuple[LossTerm, ...]
+    terms: tuple[WeightedTerm, ...]
     of_targets: float
     """The gradient norm of the terms that depend on the targets, over the parameters that both kinds reach."""
     of_others: float
@@ -82,9 +82,9 @@ class LossTerms:
     severity=Severity.WARNING,
     certainty=Certainty.HEURISTIC,
     modes=("check",),
-    needs=(LossTerms,),
+    needs=(WeightedTerms,),
 )
-def judge(seen: LossTerms, context: Context) -> Iterator[Finding]:
+def judge(seen: WeightedTerms, context: Context) -> Iterator[Finding]:
     others = [term for term in seen.terms if not term.depends_on_targets]
     own = abs(sum(term.value for term in seen.terms if term.depends_on_targets))
     other = abs(sum(term.value for term in others))

@@ -24,7 +24,7 @@ from debugkit.measurements.autograd_graph.measure import gradient_node
 from debugkit.preserve_state import same_start
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import every_call
-from debugkit.rules.dk122_loss_term_outweighs import TIMES_AS_LARGE, LossTerm, LossTerms
+from debugkit.rules.dk122_loss_term_outweighs import TIMES_AS_LARGE, WeightedTerm, WeightedTerms
 from debugkit.setup import TrainingSetup
 from debugkit.structure import map_tensors, tensors_in
 
@@ -81,7 +81,7 @@ class _Ran:
     outputs: dict[str, Tensor]
 
 
-def compare_the_terms(setup: TrainingSetup) -> LossTerms:
+def compare_the_terms(setup: TrainingSetup) -> WeightedTerms:
     """Raises NotExamined if no term is much larger than the others, or if a large one depends on the targets."""
     _, threshold = quiet_floor(setup)
     ran = _run(setup)
@@ -98,8 +98,8 @@ def compare_the_terms(setup: TrainingSetup) -> LossTerms:
     kinds = [[term for number, term in enumerate(ran.terms) if (number in depending) is does] for does in (True, False)]
     own, other = (_gradients(setup, ran, kind) for kind in kinds)
     both = [index for index, gradient in own.items() if index in other and bool((gradient != 0).any())]
-    return LossTerms(
-        terms=tuple(LossTerm(term.value, number in depending, term.at) for number, term in enumerate(ran.terms)),
+    return WeightedTerms(
+        terms=tuple(WeightedTerm(term.value, number in depending, term.at) for number, term in enumerate(ran.terms)),
         of_targets=_norm(own[index] for index in both),
         of_others=_norm(other[index] for index in both),
         targets=targets,

@@ -24,7 +24,8 @@ from debugkit.rules.dk116_linear_stack import MANY, LinearStack, LinearStacks
 from debugkit.rules.dk117_frozen_random_head import FARTHEST, FEWEST, FrozenAlone, Head, Heads, Weights
 from debugkit.rules.dk119_loss_without_graph import LossesWithoutGraph
 from debugkit.rules.dk120_initial_scale import FACTOR, InitialScales, NewLayer
-from debugkit.rules.dk122_loss_term_outweighs import LossTerm, LossTerms
+from debugkit.rules.dk121_loss_term_without_graph import LossTerms, Term
+from debugkit.rules.dk122_loss_term_outweighs import WeightedTerm, WeightedTerms
 
 shapes = st.sampled_from([(4,), (4, 2), (8, 4)])
 sizes = st.floats(1e-6, 1e6)
@@ -332,16 +333,16 @@ def test_a_short_run_without_a_gradient_is_not_examined() -> None:
 def test_a_term_without_targets_outweighs(
     of_targets: float, of_others: float, own: float, other: float, known: bool
 ) -> None:
-    terms = (LossTerm(own, True, None), LossTerm(other, not known, SourceLine("loss.py", 9)))
-    found = judged("DK122", LossTerms(terms, of_targets, of_others, ("action",)))
+    terms = (WeightedTerm(own, True, None), WeightedTerm(other, not known, SourceLine("loss.py", 9)))
+    found = judged("DK122", WeightedTerms(terms, of_targets, of_others, ("action",)))
     outweighs = 0 < 100 * of_targets <= of_others and abs(other) >= 500 * abs(own)
     assert bool(found) == (known and outweighs)
     assert all(finding.location.line == 9 for finding in found)
 
 
 def test_the_largest_term_without_targets_is_named() -> None:
-    small, large = (LossTerm(value, False, SourceLine("loss.py", int(value))) for value in (600.0, 2_000.0))
-    (finding,) = judged("DK122", LossTerms((small, LossTerm(1.0, True, None), large), 1.0, 200.0, ("action",)))
+    small, large = (WeightedTerm(value, False, SourceLine("loss.py", int(value))) for value in (600.0, 2_000.0))
+    (finding,) = judged("DK122", WeightedTerms((small, WeightedTerm(1.0, True, None), large), 1.0, 200.0, ("action",)))
     assert finding.location.line == 2_000
     assert "200 times" in finding.message
     assert "`action`" in finding.message
@@ -364,3 +365,22 @@ def test_half_of_the_layers_or_one_that_is_ten_times_too_large(factors: list[flo
 def test_pretrained_layers_are_not_examined() -> None:
     with pytest.raises(NotExamined, match="newly drawn"):
         judged("DK120", InitialScales(()))
+
+
+# DK121: a term of the loss that was detached
+
+
+@given(st.sampled_from(["detach", "data", "no_grad", "grad"]), st.floats(0, 10), st.booleans())
+def test_a_term_without_a_graph_is_named_where_it_was_detached(operation: str, value: float, here: bool) -> None:
+    at, added_at = SourceLine("model.py", 5), SourceLine("/code/train.py", 9)
+    found = judged("DK121", LossTerms((Term(operation, at, at if here else added_at, value, "router"),)))
+    assert bool(found) == (value != 0)
+    for finding in found:
+        assert (finding.location.line, finding.location.module) == (5, "router")
+        assert ("`train.py:9`" in finding.message) == (not here)
+        assert ("create_graph=True" in finding.fix) == (operation == "grad")
+
+
+def test_a_term_whose_operation_has_no_line_is_named_where_it_is_added() -> None:
+    (finding,) = judged("DK121", LossTerms((Term("no_grad", None, SourceLine("train.py", 9), 0.5),)))
+    assert (finding.location.line, finding.location.module) == (9, None)

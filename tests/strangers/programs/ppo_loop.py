@@ -1,6 +1,6 @@
 """Proximal policy optimisation on a small environment written here: rollouts under no_grad, several epochs of minibatches, shared trunk.
 
-fault ratio_without_grad: none
+fault ratio_without_grad: DK121 at here
 fault value_shape: DK002 at here|"vf = "
 fault entropy_outweighs: DK122 at here
 """

@@ -1,6 +1,6 @@
 """A language model whose feed-forward layers are experts with a capacity: tokens of all samples compete for places.
 
-fault aux_reaches_nothing: none
+fault aux_reaches_nothing: DK121 at here
 fault experts_in_a_list: DK101|DK106 at here|parameter:blocks.0.ff.experts.0.0.weight
 fault lr_overflow: DK207|DK201|DK206 at "optim.SGD("
 """

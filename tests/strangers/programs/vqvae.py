@@ -1,7 +1,7 @@
 """A VQ autoencoder: codebook in the module, straight-through estimate, commitment term, loss inside of the module.
 
 fault no_straight_through: none
-fault commitment_detached: none
+fault commitment_detached: DK121 at here
 fault codebook_never_learns: DK105|DK101|DK107 at module:codes
 """
 import torch
