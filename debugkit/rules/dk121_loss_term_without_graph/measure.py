@@ -250,15 +250,15 @@ class _Recorder(TorchFunctionMode):
             self._continues_the_graph(call, output)
             return
         cuts = tuple(dict.fromkeys([*(cut for _, known in call.detached for cut in known.cuts), *call.cuts]))
-        anew = call.name in _DETACHING or not call.grad_enabled
+        starts_here = call.name in _DETACHING or not call.grad_enabled
         for tensor in made:
             self._detached.pop(tensor, None)
             if id(tensor) in self._buffers:
                 continue
             if call.fixed and (call.grad_enabled or not call.cuts):
                 self._fixed[tensor] = True
-            elif cuts and not (anew and tensor.numel() == 1):
-                self._detached[tensor] = _Detached(cuts, anew or self._is_plain(call))
+            elif cuts and not (starts_here and tensor.numel() == 1):
+                self._detached[tensor] = _Detached(cuts, starts_here or self._is_plain(call))
             elif _may_be_a_mask(call.name, call.given):
                 self._masks[tensor] = True
 

@@ -9,7 +9,7 @@ The model learns to copy its input. The training loss and the validation loss bo
 very good training. Generation repeats the last token.
 
 The usual causes are `y = x` instead of the next window of the data, the same slice `tgt[:, :-1]` as decoder input and
-as labels, and a loss of one's own on the logits of a Hugging Face model: these models shift only in
+as labels, and your own loss on the logits of a Hugging Face model: these models shift only in
 `model(labels=…)`.
 
 ## Evidence
