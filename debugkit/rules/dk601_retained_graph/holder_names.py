@@ -8,7 +8,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -78,8 +78,10 @@ def _path(value: Any, name: str, wanted: set[int], depth: int, seen: set[int]) -
 
 
 def _in_closure(value: Any, wanted: set[int], depth: int, seen: set[int]) -> tuple[str, Any] | None:
-    code, cells = getattr(value, "__code__", None), getattr(value, "__closure__", None)
-    for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
+    function = value.__func__ if isinstance(value, MethodType) else value
+    if not isinstance(function, FunctionType):  # other objects may answer to any name
+        return None
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
             held = cell.cell_contents
         except ValueError:  # not assigned yet

@@ -20,4 +20,6 @@ def loss_fn(model, batch):
     return -gain - 1e4 * entropy
 
 
-print(debugkit.check(policy, batch, loss_fn=loss_fn, optimizer=optimizer))
+print(
+    debugkit.check(policy, batch, loss_fn=loss_fn, optimizer=optimizer, select="DK122")
+)

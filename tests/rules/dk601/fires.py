@@ -163,6 +163,24 @@ def features_kept_beside_outputs_that_live_for_a_few_steps():
     return _program(loop, message="`layer_outputs`, a list, keeps them")
 
 
+def list_of_losses_beside_an_object_that_answers_to_any_name():
+    class Proxy:
+        def __getattr__(self, name):
+            return Proxy()
+
+        def __call__(self):
+            return None
+
+    def loop(model, optimizer):
+        logger = Proxy()
+        kept_losses = []
+        for _ in range(STEPS):
+            kept_losses.append(_step(model, optimizer))  # DK601
+            logger()
+
+    return _program(loop, message="`kept_losses`, a list, keeps them")
+
+
 def features_kept_by_forward():
     class Policy(nn.Module):
         def __init__(self):
