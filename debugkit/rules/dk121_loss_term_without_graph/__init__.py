@@ -90,7 +90,7 @@ def judge(seen: LossTerms, context: Context) -> Iterator[Finding]:
             at=term.at or term.added_at,
             evidence={
                 "operation": term.operation,
-                "added_at": f"{term.added_at.file}:{term.added_at.line}" if term.added_at else None,
+                "added_at": f"{PurePath(term.added_at.file).name}:{term.added_at.line}" if term.added_at else None,
                 "value": term.value,
             },
             fix=_fix(term.operation),

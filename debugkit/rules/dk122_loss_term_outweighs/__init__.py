@@ -63,10 +63,13 @@ class WeightedTerm:
     at: SourceLine | None
 
 
-@measured_by(".measure:compare_the_terms", cost=8, requires=("batch",))
+@measured_by(".measure:compare_the_terms", cost=3, requires=("batch",))
 @dataclass(frozen=True, slots=True)
 class WeightedTerms:
-    """The terms of the loss, and the gradients of those that depend on the targets and of the others."""
+    """The terms of the loss, and the gradients of those that depend on the targets and of the others.
+
+    There are no terms if none is much larger than the others and independent of the targets.
+    """
 
     terms: tuple[WeightedTerm, ...]
     of_targets: float

@@ -82,7 +82,7 @@ class _Ran:
 
 
 def compare_the_terms(setup: TrainingSetup) -> WeightedTerms:
-    """Raises NotExamined if no term is much larger than the others, or if a large one depends on the targets."""
+    """Without terms, if none is much larger than the others, or if a large one depends on the targets."""
     _, threshold = quiet_floor(setup)
     ran = _run(setup)
     if len(ran.terms) < 2:
@@ -93,8 +93,10 @@ def compare_the_terms(setup: TrainingSetup) -> WeightedTerms:
     if not all(map(math.isfinite, values)):
         raise NotExamined("A term of the loss is not finite.")
     if TIMES_AS_LARGE * min(map(abs, values)) > max(map(abs, values)):
-        raise NotExamined("No term of the loss outweighs the others.")
+        return WeightedTerms((), 0.0, 0.0, ())
     targets, depending = _that_depend_on_targets(setup, ran, threshold)
+    if not targets:
+        return WeightedTerms((), 0.0, 0.0, ())
     kinds = [[term for number, term in enumerate(ran.terms) if (number in depending) is does] for does in (True, False)]
     own, other = (_gradients(setup, ran, kind) for kind in kinds)
     both = [index for index, gradient in own.items() if index in other and bool((gradient != 0).any())]
@@ -218,7 +220,7 @@ def _norm(gradients: Iterator[Tensor]) -> float:
 def _that_depend_on_targets(setup: TrainingSetup, ran: _Ran, threshold: float) -> tuple[tuple[str, ...], set[int]]:
     """The entries of the batch that change the loss alone, and the numbers of the terms that change with them.
 
-    Raises NotExamined as soon as one of the large terms changes: then they do not outweigh the targets.
+    None as soon as one of the large terms changes: then they do not outweigh the targets. Raises NotExamined.
     """
     largest = max(abs(term.value) for term in ran.terms)
     targets: list[str] = []
@@ -235,7 +237,7 @@ def _that_depend_on_targets(setup: TrainingSetup, ran: _Ran, threshold: float) -
         pairs = enumerate(zip(ran.terms, changed.terms, strict=True))
         moved = {number for number, (term, now) in pairs if abs(now.value - term.value) > _CHANGED * abs(term.value)}
         if any(TIMES_AS_LARGE * abs(ran.terms[number].value) > largest for number in moved):
-            raise NotExamined("A large term of the loss depends on the targets.")
+            return (), set()
         if moved:
             targets.append(path)
             depending |= moved
