@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from debugkit.finding import NotExamined
+from debugkit.interventions.batch_roles import is_index
 from debugkit.loader_samples import batches_of
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, clone_tensors, map_tensors
@@ -26,6 +27,15 @@ def batch_variations(setup: TrainingSetup, count: int) -> list[Any]:
     for number in range(len(batches), count):
         batches.append(_varied(setup, size, number))
     return batches[:count]
+
+
+def of_another_sample(tensor: torch.Tensor) -> torch.Tensor:
+    """The values of another sample, so that ids stay in range; real numbers are also moved by a standard deviation."""
+    moved = tensor.roll(1, dims=0)
+    if tensor.dtype is torch.bool or is_index(tensor):
+        return moved
+    spread = tensor.detach().float().std(correction=0).nan_to_num(0.0)
+    return moved + (spread + 0.1).to(tensor)
 
 
 def _varied(setup: TrainingSetup, size: int | None, number: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,6 +172,14 @@ def distance(one: torch.Tensor, other: torch.Tensor) -> float:
     if not gap.isfinite().all():
         return float("inf")
     return float(gap.max().item() / scale) if scale > 0 else 0.0
+
+
+def outputs_differ(
+    before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor], threshold: float
+) -> bool | None:
+    """Whether an output differs by more than the threshold, losses apart; None if the passes share no output."""
+    shared = [path for path in before if path in after and path.rpartition(".")[2] != "loss"]
+    return any(distance(before[path], after[path]) > threshold for path in shared) if shared else None
 
 
 def with_rows(batch: Any, size: int, change: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,12 @@ def gradient_node(tensor: Tensor) -> Node | None:
         return gradient_node(leaf)
     with without_torch_function():
         return torch.autograd.graph.get_gradient_edge(leaf).node
+
+
+def node_metadata(node: Node) -> dict[str, Any]:
+    """What is stored with a node, and freed together with it: torch's stub declares a method, and it is a dict."""
+    metadata: Any = node.metadata
+    return cast("dict[str, Any]", metadata)
 
 
 @dataclass

@@ -18,8 +18,8 @@ from debugkit.measurements.classification_losses.logarithms import may_hold_a_lo
 from debugkit.probe import Probe
 from debugkit.setup import TrainingSetup
 
-_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
-_LOSSES = ("cross_entropy", "nll_loss", "kl_div", "ctc_loss", *_BINARY)
+BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+_LOSSES = ("cross_entropy", "nll_loss", "kl_div", "ctc_loss", *BINARY)
 _CLASSES_LAST = ("kl_div", "ctc_loss")
 _OF_LOG_PROBABILITIES = ("nll_loss", "ctc_loss")
 _PARTITION = ("logsumexp", "log")
@@ -175,7 +175,7 @@ def _target_values(name: str, target: torch.Tensor) -> list[torch.Tensor]:
 
 def _rows_of_classes(name: str, given: torch.Tensor) -> torch.Tensor:
     """(N, C, …) as (rows, C), and (…, C) for kl_div and ctc_loss. For a binary loss each number is a separate row."""
-    if name in _BINARY:
+    if name in BINARY:
         return given.reshape(-1, 1)
     if name in _CLASSES_LAST:
         return given.reshape(-1, given.shape[-1])

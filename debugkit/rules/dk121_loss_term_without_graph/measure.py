@@ -7,7 +7,7 @@ numbers, it counts as a term that was detached on purpose.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from debugkit._torch_private import (
     SET_GRAD_ENABLED,
@@ -28,8 +27,9 @@ from debugkit._torch_private import (
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
-from debugkit.measurements.autograd_graph.measure import is_custom
+from debugkit.measurements.autograd_graph.measure import is_custom, node_metadata
 from debugkit.probe import Probe
+from debugkit.recorders.by_tensor import ByTensor
 from debugkit.rules.dk121_loss_term_without_graph import LossTerms, Term
 from debugkit.setup import TrainingSetup
 
@@ -60,7 +60,6 @@ _LINEAR = _CONVERTS | _RESHAPES | _REDUCES | _NEGATES | _MULTIPLIES | _DIVIDES
 _MOST_NODES = 64
 _MARK, _NUMBER = "debugkit.dk121", "debugkit.dk121.number"
 _numbers = itertools.count()
-_Weak = MutableMapping[Tensor, Any]
 
 
 class LossTermsProbe(Probe[LossTerms]):
@@ -139,17 +138,17 @@ class _Recorder(TorchFunctionMode):
     def reset(self) -> None:
         self._buffers = set(map(id, self._setup.model.buffers()))
         self._held = set(map(id, held_parameters(*self._setup.optimizers)))
-        self._detached: _Weak = WeakTensorKeyDictionary()  # values without a graph → _Detached
-        self._fixed: _Weak = WeakTensorKeyDictionary()  # values computed from frozen parameters or buffers
-        self._masks: _Weak = WeakTensorKeyDictionary()  # numbers converted from bool or integers
-        self._sums: _Weak = WeakTensorKeyDictionary()  # scalars with a graph → their terms without one
+        self._detached = ByTensor[_Detached]()  # values without a graph → _Detached
+        self._fixed = ByTensor[bool]()  # values computed from frozen parameters or buffers
+        self._masks = ByTensor[bool]()  # numbers converted from bool or integers
+        self._sums = ByTensor[tuple[_Added, ...]]()  # scalars with a graph → their terms without one
         self._constants: set[int] = set()  # origins whose detached values are used together with a graph
         self._found: list[_Added] = []
 
     def ends_in(self, loss: Tensor) -> None:
         """`backward()` is called on this loss."""
         if loss.requires_grad:
-            self._found += self._sums.get(loss, ())
+            self._found += self._sums.get(loss) or ()
 
     def terms(self) -> Iterator[Term]:
         for added in self._found:
@@ -216,7 +215,7 @@ class _Recorder(TorchFunctionMode):
         node = tensor.grad_fn
         if node is None:
             return (-id(tensor), frozenset(), self._module_of(tensor)) if self._is_parameter(tensor) else None
-        marks = _marks_of(node)
+        marks = node_metadata(node)
         if _MARK not in marks:
             nearest = self._nearest_parameter(node)
             behind = frozenset(map(_number, _nodes_before_parameters(node)))
@@ -252,7 +251,7 @@ class _Recorder(TorchFunctionMode):
         cuts = tuple(dict.fromkeys([*(cut for _, known in call.detached for cut in known.cuts), *call.cuts]))
         starts_here = call.name in _DETACHING or not call.grad_enabled
         for tensor in made:
-            self._detached.pop(tensor, None)
+            self._detached.discard(tensor)
             if id(tensor) in self._buffers:
                 continue
             if call.fixed and (call.grad_enabled or not call.cuts):
@@ -265,8 +264,8 @@ class _Recorder(TorchFunctionMode):
     def _continues_the_graph(self, call: _Call, output: Any) -> None:
         """The result has a graph. Detached operands are terms of a sum, or constants."""
         if isinstance(output, Tensor):
-            self._sums.pop(output, None)
-            self._detached.pop(output, None)
+            self._sums.discard(output)
+            self._detached.discard(output)
             if call.name in _ADDS and all(tensor.numel() == 1 for tensor in call.given):
                 self._sums[output] = call.added + self._terms_added(call)
                 return
@@ -348,14 +347,8 @@ def _among(tensor: Tensor, others: Iterable[Tensor]) -> bool:
     return any(tensor is other for other in others)
 
 
-def _marks_of(node: Node) -> dict[str, Any]:
-    """What is stored with a node: torch's stub declares a method, and it is a dict."""
-    metadata: Any = node.metadata
-    return cast("dict[str, Any]", metadata)
-
-
 def _number(node: Node) -> int:
-    marks = _marks_of(node)
+    marks = node_metadata(node)
     if _NUMBER not in marks:
         marks[_NUMBER] = next(_numbers)
     return cast("int", marks[_NUMBER])

@@ -19,7 +19,8 @@ from torch.overrides import TorchFunctionMode
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.interventions.batch_roles import is_index, labels, target
-from debugkit.interventions.passes import distance, enter_eval_mode, quiet_floor
+from debugkit.interventions.batch_variations import of_another_sample
+from debugkit.interventions.passes import enter_eval_mode, outputs_differ, quiet_floor
 from debugkit.measurements.autograd_graph.measure import gradient_node
 from debugkit.preserve_state import same_start
 from debugkit.randomness import same_randomness
@@ -227,10 +228,10 @@ def _that_depend_on_targets(setup: TrainingSetup, ran: _Ran, threshold: float) -
     depending: set[int] = set()
     for path in _entries(setup):
         changed = _run(setup, _with_another(setup, path))
-        outputs = [one for one in ran.outputs if one in changed.outputs and one.rpartition(".")[2] != "loss"]
-        if not outputs:
+        differ = outputs_differ(ran.outputs, changed.outputs, threshold)
+        if differ is None:
             raise NotExamined("The model returns only its loss, so it is not known which entries are targets.")
-        if any(distance(ran.outputs[one], changed.outputs[one]) > threshold for one in outputs):
+        if differ:
             continue
         if len(changed.terms) != len(ran.terms):
             raise NotExamined("The loss has other terms for other batches.")
@@ -266,11 +267,11 @@ def _entries(setup: TrainingSetup) -> list[str]:
 
 def _other(tensor: Tensor) -> Tensor:
     """Other values of the same kind: those of another sample, and for real numbers some more."""
-    moved = tensor.roll(1, dims=0)
     if tensor.dtype is torch.bool:
         return ~tensor
     if is_index(tensor):
+        moved = of_another_sample(tensor)
         return moved if not torch.equal(moved, tensor) else torch.where(tensor > 0, tensor - 1, tensor + 1)
     if bool(((tensor == 0) | (tensor == 1)).all()):
         return 1 - tensor
-    return moved + (tensor.detach().float().std(correction=0).nan_to_num(0.0) + 0.1).to(tensor)
+    return of_another_sample(tensor)

@@ -10,9 +10,10 @@ from torch.overrides import TorchFunctionMode
 
 from debugkit.finding import NotExamined
 from debugkit.interventions.batch_roles import entry, is_index, labels, target
-from debugkit.interventions.passes import distance, evaluate, quiet_floor, require_finite
+from debugkit.interventions.passes import distance, evaluate, outputs_differ, quiet_floor, require_finite
 from debugkit.interventions.program_lines import batches_made_at
 from debugkit.loader_samples import batches_of
+from debugkit.measurements.classification_losses.measure import BINARY
 from debugkit.rules.dk307_no_targets import EqualTargets, Targets, TargetValues
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, map_tensors, tensors_in
@@ -20,7 +21,6 @@ from debugkit.structure import batch_size, map_tensors, tensors_in
 _MOST = 512
 _OTHER_NAMES = ("target",)
 _SAID_OF_ALL = (0.0, 1.0, -1.0)
-_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _NO_EQUAL = "The targets of the batch are not one equal number for each sample."
 
 
@@ -105,7 +105,7 @@ class _BinaryTargets(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        if getattr(func, "__name__", "") in _BINARY:
+        if getattr(func, "__name__", "") in BINARY:
             target = args[1] if len(args) > 1 else (kwargs or {}).get("target")
             self._equal.append(isinstance(target, torch.Tensor) and bool((target == self._value).all()))
         return func(*args, **(kwargs or {}))
@@ -136,8 +136,7 @@ def _require_that_only_the_loss_reads_it(setup: TrainingSetup, path: str, other:
     binary = _BinaryTargets(other)
     with binary:
         after = evaluate(setup, changed, output_needed=False)
-    outputs = [one for one in before.outputs if one in after.outputs and one.rpartition(".")[2] != "loss"]
-    if not outputs or any(distance(before.outputs[one], after.outputs[one]) > threshold for one in outputs):
+    if outputs_differ(before.outputs, after.outputs, threshold) is not False:
         raise NotExamined("The label changes what the model returns: it is an input.")
     if distance(before.loss, after.loss) <= threshold:
         raise NotExamined("The loss does not read the target.")

@@ -7,9 +7,8 @@ is not known here makes dimensions without a meaning.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from debugkit._torch_private import in_transform, leave, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
+from debugkit.recorders.by_tensor import ByTensor
 from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 from debugkit.rules.dk324_view_for_permute.axes import (
     Dim,
@@ -136,30 +136,6 @@ class CountedAxesProbe(Probe[CountedAxes]):
         return self._last
 
 
-Value = TypeVar("Value")
-
-
-class _ByTensor(Generic[Value]):
-    """A value for each tensor that is alive. Faster than torch's `WeakTensorKeyDictionary`."""
-
-    def __init__(self) -> None:
-        self._values: dict[int, tuple[weakref.ref[Tensor], Value]] = {}
-
-    def __contains__(self, tensor: Tensor) -> bool:
-        return self.get(tensor) is not None
-
-    def __getitem__(self, tensor: Tensor) -> Value:
-        return self._values[id(tensor)][1]
-
-    def __setitem__(self, tensor: Tensor, value: Value) -> None:
-        values, key = self._values, id(tensor)
-        values[key] = weakref.ref(tensor, lambda _: values.pop(key, None)), value
-
-    def get(self, tensor: Tensor) -> Value | None:
-        held = self._values.get(id(tensor))
-        return held[1] if held is not None and held[0]() is tensor else None
-
-
 class _Recorder(TorchFunctionMode):
     """It refers to tensors weakly, so it keeps none alive."""
 
@@ -171,8 +147,8 @@ class _Recorder(TorchFunctionMode):
     def reset(self) -> None:
         self.error: Exception | None = None
         self.found: dict[tuple[SourceLine | None, tuple[int, ...]], CountedAxis] = {}
-        self._layouts = _ByTensor[Layout]()
-        self._weights = _ByTensor[str]()
+        self._layouts = ByTensor[Layout]()
+        self._weights = ByTensor[str]()
         self._lines: dict[int, tuple[Move, str, SourceLine | None]] = {}
 
     def __torch_function__(

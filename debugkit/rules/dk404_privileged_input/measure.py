@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.batch_roles import is_index, target, within
+from debugkit.interventions.batch_roles import target, within
+from debugkit.interventions.batch_variations import of_another_sample
 from debugkit.interventions.inference_path import act
 from debugkit.interventions.passes import distance, minimal_floor
 from debugkit.preserve_state import same_start
@@ -87,10 +88,5 @@ def _changed(setup: TrainingSetup, path: str, part: slice | None) -> Any:
 
 def _other(tensor: torch.Tensor) -> torch.Tensor:
     """Other values of the same kind and size: those of another sample, shifted by the standard deviation."""
-    moved = tensor.roll(1, dims=0)
-    if tensor.dtype is torch.bool:
-        return ~moved
-    if is_index(tensor):
-        return moved  # ids stay in range
-    spread = tensor.detach().float().std(correction=0).nan_to_num(0.0)
-    return moved + (spread + 0.1).to(tensor)
+    moved = of_another_sample(tensor)
+    return ~moved if tensor.dtype is torch.bool else moved

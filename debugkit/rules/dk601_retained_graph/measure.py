@@ -10,7 +10,7 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from debugkit._torch_private import in_backward, is_compiled, sequence_number
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
-from debugkit.measurements.autograd_graph.measure import walk
+from debugkit.measurements.autograd_graph.measure import node_metadata, walk
 from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.recorders.patches import Patches
@@ -78,7 +78,7 @@ class _Graphs:
         marks = []
         for node in nodes:
             token = _Token(sequence_number(node))
-            _metadata_of(node)[self._key] = token
+            node_metadata(node)[self._key] = token
             marks.append(weakref.ref(token))
         self._now.append(tuple(marks))
 
@@ -100,12 +100,6 @@ class _Graphs:
         return alive
 
 
-def _metadata_of(node: Node) -> dict[str, Any]:
-    """What is stored with a node: torch's stub declares a method, and it is a dict."""
-    metadata: Any = node.metadata
-    return cast("dict[str, Any]", metadata)
-
-
 def _last(marks: _Marks) -> int | None:
     """The sequence number of the last node that is alive."""
     return max((token.number for reference in marks if (token := reference()) is not None), default=None)
@@ -119,6 +113,8 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
         self._losses, self._outputs, self._parts = _Graphs("losses"), _Graphs("outputs"), _Graphs("parts")
+        self._kinds: dict[_Kind, _Graphs] = {"loss": self._losses, "output": self._outputs, "part": self._parts}
+        self._most: _Kind = "loss"
         self._walked = 0
         self._holders: dict[_Kind, Holder | None] = {}
         self._stepped = 0  # id() of the optimizer whose step ends
@@ -168,7 +164,7 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
     def end_step(self, _step: int, /) -> None:
         self._walked += 1
         alive = {kind: graphs.end_step(self._stepped) for kind, graphs in self._kinds.items()}
-        most = self._most
+        most = self._most = self._kind_of_most()
         if len(alive[most]) >= _SUSPICIOUS and self._holders.get(most) is None:
             self._holders[most] = _holder(alive[most])
 
@@ -179,12 +175,7 @@ class RetainedGraphsProbe(Probe[RetainedGraphs]):
             self._kinds[most].alive, self._holders.get(most), most, self._gradients, self._backward_at
         )
 
-    @property
-    def _kinds(self) -> dict[_Kind, _Graphs]:
-        return {"loss": self._losses, "output": self._outputs, "part": self._parts}
-
-    @property
-    def _most(self) -> _Kind:
+    def _kind_of_most(self) -> _Kind:
         """The kind of which most graphs were alive, and rather one that only rises: garbage is collected at times."""
         alive = {kind: graphs.alive for kind, graphs in self._kinds.items()}
         rises = {kind: RetainedGraphs(counts).only_rises for kind, counts in alive.items()}

@@ -13,6 +13,7 @@ from torch import nn
 from debugkit._torch_private import in_backward, is_compiled
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
+from debugkit.measurements.autograd_graph.measure import node_metadata
 from debugkit.module_paths import plain_path
 from debugkit.probe import FIRST_STEPS, Probe
 from debugkit.recorders.module_calls import ModuleCalls, Outputs
@@ -155,8 +156,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
             node = tensor.grad_fn
             if node is not None:
                 token = _Token()
-                metadata: Any = node.metadata  # torch's stub declares a method; it is a dict
-                metadata[_KEY] = token
+                node_metadata(node)[_KEY] = token
                 call.graphs.append(weakref.ref(token))
                 node.register_prehook(used)
         if call.graphs:
