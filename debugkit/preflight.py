@@ -28,7 +28,7 @@ from debugkit.root_cause import fold
 from debugkit.rule import Rule, all_rules, choose, codes_in
 from debugkit.rule_text import counted
 from debugkit.setup import LossFn, TrainingSetup
-from debugkit.spending import Spending
+from debugkit.spending import Spending, Stopwatch
 from debugkit.step import ObservedStep, quiet_eager
 
 _PATIENCE_S = 2.0
@@ -103,9 +103,9 @@ def examine(
     here = [rule for rule in rules if _belongs_here(rule)]
     elsewhere = [Unexamined(rule.code, _elsewhere(rule)) for rule in rules if rule not in here]
     needed = {kind for rule in here for kind in (*rule.needs, *rule.uses)}
-    began = time.monotonic()
+    stopwatch = Stopwatch()
     seen, missing, failure = _observe_step(setup, probes_of(needed))
-    spending = Spending(budget, time.monotonic() - began if seen and failure is None else 0.0)
+    spending = Spending(budget, stopwatch.seconds if seen and failure is None else 0.0)
     _run_measurements(setup, functions_of(needed), spending, progress, seen, missing, failure)
     findings, examined, unexamined = judge(here, seen, missing, setup.declare, mode="check")
     return Report(
@@ -165,13 +165,13 @@ def _run_measurements(
             why = f"It costs {one.cost:g} forward passes and {spending.spent}: select it alone."
             missing[one.observation] = Unexamined("", why)
             continue
-        started = time.monotonic()
-        if progress is not None and started - began > _PATIENCE_S:
+        stopwatch = Stopwatch()
+        if progress is not None and time.monotonic() - began > _PATIENCE_S:
             progress(f"measurement {number} of {len(ordered)}: {one.name}")
         with preserved(setup), quiet_eager(setup.model):
             _attempt(one.observation, lambda one=one: one.load()(setup), seen, missing, failure)  # type: ignore[misc]
         if one.observation in seen:  # a measurement that does not apply stops early
-            spending.spend(one.cost, time.monotonic() - started)
+            spending.spend(one.cost, stopwatch.seconds)
 
 
 def _announce(
