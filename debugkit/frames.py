@@ -31,6 +31,11 @@ def is_users(filename: str) -> bool:
     return not filename.startswith(_STDLIB)
 
 
+def is_debugkit(filename: str) -> bool:
+    """Whether a file is one of debugkit's own."""
+    return filename.startswith(_HERE)
+
+
 def is_own(filename: str) -> bool:
     """Whether a file belongs to the examined program and is not an installed package."""
     return is_users(filename) and not {"site-packages", "dist-packages"} & set(filename.split("/"))

@@ -220,3 +220,21 @@ def step_after_the_loop_over_the_batches(program: Program) -> None:
             self.optimizer.step()  # DK512
 
     program.train = train
+
+
+@fault("DK513", of="cosine_for_each_epoch_with_the_best_weights_kept", by="watch", says="restored nothing")
+def best_weights_kept_without_a_copy(program: Program) -> None:
+    def train(self: Program) -> None:
+        held_out, best, weights = quadrants(32), -1.0, None
+        for _ in range(4):
+            for _ in range(4):
+                self.optimizer.zero_grad()
+                self.loss(self.draw()).backward()
+                self.optimizer.step()
+            with torch.no_grad():
+                accuracy = (self.model(held_out[0]).argmax(1) == held_out[1]).float().mean().item()
+            if best < 0:
+                best, weights = accuracy, self.model.state_dict()  # DK513
+        self.model.load_state_dict(weights)
+
+    program.train = train

@@ -102,3 +102,13 @@ def token_beyond_the_vocabulary(program: Program) -> None:
 @fault("DK006", of="convolutions_with_batch_norm", says="4")
 def class_beyond_the_head(program: Program) -> None:
     program.batch["labels"][0] = 4
+
+
+@fault("DK009", of="siglip_regresses_an_action", says="`clamp`")
+def target_that_is_not_clipped(program: Program) -> None:
+    def loss_fn(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        target = batch["action"]
+        target.clamp(-1, 1)  # DK009
+        return F.mse_loss(model(batch["pixel_values"]), target)
+
+    program.loss_fn = loss_fn

@@ -22,6 +22,7 @@ from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient, Accumul
 from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMode, PassesWithoutGradients
 from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.rules.dk512_gradients_discarded import Period, Periods
+from debugkit.rules.dk513_kept_weights_not_copied import KeptWeights, OwnWeightsLoaded
 
 LETTERS: dict[str, EventKind] = {
     "b": "backward",
@@ -290,3 +291,17 @@ def test_one_period_is_enough_at_the_end_of_a_run(
     rule = find_rule("DK512")
     seen = Periods(1, (replace(PERIOD, backwards=backwards),), rest)
     assert bool(list(rule.judge(seen, Context(rule, mode="watch", ended=ended)))) == is_found
+
+
+def test_own_weights_that_were_loaded_are_named_with_what_changed_them() -> None:
+    kept, loaded = SourceLine("train.py", 20, "train"), SourceLine("train.py", 30, "train")
+    after_steps = OwnWeightsLoaded("Policy", 4, steps=1, loads=0, kept_at=kept, loaded_at=loaded)
+    after_both = replace(after_steps, steps=3, loads=2, kept_at=None)
+    first, second = judged("DK513", KeptWeights(2, (after_steps, after_both)))
+    assert "(1 optimizer step)" in first.message
+    assert first.location.line == 20
+    assert "(3 optimizer steps and 2 loads)" in second.message
+    assert second.location.line == 30  # better than none
+    assert not judged("DK513", KeptWeights(1, ()))
+    with pytest.raises(NotExamined):
+        judged("DK513", KeptWeights(0, ()))

@@ -19,6 +19,7 @@ from debugkit.rules.dk005_stray_tensor_attribute import StrayAttribute, StrayAtt
 from debugkit.rules.dk006_index_out_of_range import IndexRange, IndexRanges
 from debugkit.rules.dk007_placeholder_count import Merge, Placeholders
 from debugkit.rules.dk008_branch_without_effect import BranchEffect, BranchEffects
+from debugkit.rules.dk009_unused_result import UnusedResult, UnusedResults
 
 
 def judged(code: str, *seen: object) -> list[Finding]:
@@ -186,3 +187,14 @@ def test_parts_that_one_module_returns_unread_are_one_finding() -> None:
     parts = tuple(BranchEffect(f"vision.{name}", "Linear", 10, 0.0, 0.0, "vision") for name in ("norm", "head"))
     (finding,) = judged("DK008", BranchEffects(9, parts, 1e-5))
     assert finding.evidence["modules"] == ["vision.norm", "vision.head"]
+
+
+def test_each_line_that_drops_a_result_is_a_finding_and_its_fix_names_the_variant_in_place() -> None:
+    line = UnusedResult("clamp", "clamp_", SourceLine("policy.py", 12, "forward"), "head", (8, 3), 5)
+    moved = replace(line, operation="to", in_place=None, at=SourceLine("train.py", 3, "train"), module=None)
+    clipped, left = judged("DK009", UnusedResults((line, moved)))
+    assert (clipped.location.line, clipped.location.module, clipped.evidence["calls"]) == (12, "head", 5)
+    assert "`clamp_`" in clipped.fix
+    assert "`to_`" not in left.fix
+    assert "module" in left.fix
+    assert not judged("DK009", UnusedResults(()))

@@ -193,13 +193,13 @@ fault(
 )
 fault(
     "best_weights_are_a_reference",
-    "",
+    "DK513",
     "the best weights are kept without a copy, so they are always the last ones",
     [(r"copy\.deepcopy\(model\.state_dict\(\)\)", r"model.state_dict()")],
 )
 fault(
     "average_never_follows",
-    "",
+    "DK009",
     "the averaged copy moves by nothing",
     [(r"kept\.lerp_\(now, 0\.1\)", r"kept.lerp(now, 0.1)")],
 )

@@ -1,0 +1,115 @@
+"""Look at the instruction after a call: `POP_TOP` drops its result."""
+
+from __future__ import annotations
+
+import dis
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from debugkit._torch_private import in_transform, without_torch_function
+from debugkit.finding import SourceLine
+from debugkit.frames import is_debugkit, is_own, user_line
+from debugkit.recorders.function_probe import FunctionProbe
+from debugkit.rules.dk009_unused_result import UnusedResult, UnusedResults
+from debugkit.setup import TrainingSetup
+
+_TYPES = frozenset({"float", "double", "half", "bfloat16", "long", "int", "bool", "type", "type_as"})
+_MOVES = _TYPES | {"to", "cuda", "xpu"}
+_DRAWS = frozenset({"bernoulli"})
+"""They change the random state."""
+_PURE = _MOVES | {name for name in dir(Tensor) if name[0] != "_" and hasattr(Tensor, f"{name}_")} - _DRAWS
+_MOST = 64
+
+
+class UnusedResultsProbe(FunctionProbe[UnusedResults]):
+    """Keeps no tensor. The observation covers all observed steps."""
+
+    watch_steps = 3
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        running: list[str] = []
+        self._recorder = _Recorder(running)
+        super().__init__(setup, self._recorder, running)
+
+    @property
+    def observation(self) -> UnusedResults:
+        lines = (
+            UnusedResult(operation, _in_place(operation), at, module, shape, calls)
+            for (operation, at), (module, shape, calls) in self._recorder.found.items()
+        )
+        return UnusedResults(tuple(lines))
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, running: list[str]) -> None:
+        super().__init__()
+        self.found: dict[tuple[str, SourceLine], tuple[str | None, tuple[int, ...], int]] = {}
+        self._running = running
+        self._dropping = _DroppingCalls()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name in _PURE and args and isinstance(args[0], Tensor) and not {"out", "inplace"} & kwargs.keys():
+            frame = _caller(sys._getframe(1))
+            if frame is not None and self._dropping.has(frame) and not _is_traced():
+                self._note(name, args[0], frame)
+        return output
+
+    def _note(self, name: str, tensor: Tensor, frame: FrameType) -> None:
+        with without_torch_function():
+            shape = tuple(tensor.shape)
+            if name in _MOVES and tensor.numel() <= 1:
+                return
+        at = user_line(frame)
+        if at is None or not is_own(at.file):
+            return
+        module, first, calls = self.found.get((name, at), (self._running[-1] if self._running else None, shape, 0))
+        if calls or len(self.found) < _MOST:
+            self.found[name, at] = module, first, calls + 1
+
+
+class _DroppingCalls:
+    """The calls of a program whose results are dropped, by the offset of the call in its compiled code."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[CodeType, frozenset[int]]] = {}
+
+    def has(self, frame: FrameType) -> bool:
+        """Whether the frame drops the result of the call that it makes now."""
+        code = frame.f_code
+        if id(code) not in self._known:
+            self._known[id(code)] = code, _dropping(code)  # the code object is kept, so that its id stays its own
+        return frame.f_lasti in self._known[id(code)][1]
+
+
+def _dropping(code: CodeType) -> frozenset[int]:
+    if not is_own(code.co_filename):
+        return frozenset()
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    return frozenset(one.offset for one, following in pairs if following.opname == "POP_TOP")
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """The frame that made the call, outside of other function modes."""
+    while frame is not None and (frame.f_code.co_name == "__torch_function__" or is_debugkit(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return frame
+
+
+def _in_place(operation: str) -> str | None:
+    return f"{operation}_" if operation not in _MOVES and hasattr(Tensor, f"{operation}_") else None
+
+
+def _is_traced() -> bool:
+    return in_transform() or torch.compiler.is_compiling()
