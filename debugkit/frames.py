@@ -31,11 +31,6 @@ def is_users(filename: str) -> bool:
     return not filename.startswith(_STDLIB)
 
 
-def is_debugkit(filename: str) -> bool:
-    """Whether a file is one of debugkit's own."""
-    return filename.startswith(_HERE)
-
-
 def is_own(filename: str) -> bool:
     """Whether a file belongs to the examined program and is not an installed package."""
     return is_users(filename) and not {"site-packages", "dist-packages"} & set(filename.split("/"))
@@ -48,6 +43,16 @@ def user_line(frame: FrameType | None = None) -> SourceLine | None:
         if is_users(current.f_code.co_filename):
             return _line(current.f_code.co_filename, current.f_lineno, current.f_code.co_name)
         current = current.f_back
+    return None
+
+
+def caller_of_operation(frame: FrameType | None) -> FrameType | None:
+    """The frame that called a torch function, outwards from one of a function mode that intercepts it."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name != "__torch_function__" and not code.co_filename.startswith(_HERE):
+            return frame
+        frame = frame.f_back
     return None
 
 

@@ -284,3 +284,16 @@ def scores_reshaped_for_the_loss(program: Program) -> None:
 def the_same_window_for_inputs_and_targets(program: Program) -> None:
     x, _ = program.batch
     program.batch = x, x.clone()
+
+
+@fault("DK326", of="low_rank_adapters_written_by_hand", module="encoder.layers.0.self_attn", says="padding only")
+def mask_of_the_other_convention(program: Program) -> None:
+    model, (ids, valid, label) = program.model, program.batch
+    for row in range(len(ids)):
+        ids[row, 3 + row % 3 :], valid[row, 3 + row % 3 :] = 0, False
+
+    def forward(ids: Tensor, valid: Tensor) -> Tensor:
+        hidden = model.encoder(model.emb(ids), src_key_padding_mask=valid)  # DK326
+        return model.score((hidden * valid.unsqueeze(-1)).sum(1) / valid.sum(1, keepdim=True))
+
+    model.forward, program.batch = forward, (ids, valid, label)

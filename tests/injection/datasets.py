@@ -36,7 +36,10 @@ class Data(Dataset):
 
 
 def words(chance: random.Random, vocabulary: int = 40, length: int = 12) -> str:
-    """Sequences that count upwards in steps, of different lengths, with a special token where the start was."""
+    """Sequences that count upwards in steps, of different lengths, with a special token where the start was.
+
+    Those of training and validation start at odd and at even numbers, so that none is in both.
+    """
     sized = chance.choice(("PAD", "0"))
     return f"""
 VOCABULARY, LENGTH, PAD = {vocabulary}, {length}, 0
@@ -46,7 +49,7 @@ class Data(Dataset):
     def __init__(self, count, seed):
         generator = torch.Generator().manual_seed(seed)
         self.step = torch.randint(1, 4, (count,), generator=generator)
-        start = torch.randint(VOCABULARY - 3, (count,), generator=generator)
+        start = 2 * torch.randint((VOCABULARY - 3) // 2, (count,), generator=generator) + seed % 2
         self.ids = 3 + (start[:, None] + self.step[:, None] * torch.arange(LENGTH)) % (VOCABULARY - 3)
         self.length = torch.randint(LENGTH // 2, LENGTH + 1, (count,), generator=generator)
 

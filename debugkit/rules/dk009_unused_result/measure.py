@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from debugkit._torch_private import in_transform, without_torch_function
 from debugkit.finding import SourceLine
-from debugkit.frames import is_debugkit, is_own, user_line
+from debugkit.frames import caller_of_operation, is_own, user_line
 from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk009_unused_result import UnusedResult, UnusedResults
 from debugkit.setup import TrainingSetup
@@ -61,7 +61,7 @@ class _Recorder(TorchFunctionMode):
         output = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name in _PURE and args and isinstance(args[0], Tensor) and not {"out", "inplace"} & kwargs.keys():
-            frame = _caller(sys._getframe(1))
+            frame = caller_of_operation(sys._getframe(1))
             if frame is not None and self._dropping.has(frame) and not _is_traced():
                 self._note(name, args[0], frame)
         return output
@@ -98,13 +98,6 @@ def _dropping(code: CodeType) -> frozenset[int]:
         return frozenset()
     pairs = itertools.pairwise(dis.get_instructions(code))
     return frozenset(one.offset for one, following in pairs if following.opname == "POP_TOP")
-
-
-def _caller(frame: FrameType | None) -> FrameType | None:
-    """The frame that made the call, outside of other function modes."""
-    while frame is not None and (frame.f_code.co_name == "__torch_function__" or is_debugkit(frame.f_code.co_filename)):
-        frame = frame.f_back
-    return frame
 
 
 def _in_place(operation: str) -> str | None:

@@ -53,7 +53,7 @@ from debugkit.step_replay.nonfinite import Nonfinite, NonfiniteOrigin
     certainty=Certainty.PROOF,
     modes=("check", "watch"),
     needs=(Nonfinite,),
-    consequence_of=("DK307", "DK313", "DK206"),
+    consequence_of=("DK326", "DK307", "DK313", "DK206"),
 )
 def judge(seen: Nonfinite, context: Context) -> Iterator[Finding]:
     origin = seen.forward

@@ -63,6 +63,7 @@ from debugkit.rule_text import counted
     certainty=Certainty.PROOF,
     modes=("check",),
     needs=(PaddingReaction,),
+    consequence_of=("DK326",),
 )
 def judge(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
     content, longer = seen.content, seen.longer

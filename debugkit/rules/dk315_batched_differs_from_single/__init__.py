@@ -60,7 +60,7 @@ class CachedGeneration:
     modes=("check",),
     needs=(),
     uses=(PaddingReaction, CachedGeneration),
-    consequence_of=("DK303", "DK309", "DK305"),
+    consequence_of=("DK326", "DK303", "DK309", "DK305"),
 )
 def judge(padding: PaddingReaction | None, cache: CachedGeneration | None, context: Context) -> Iterator[Finding]:
     alone = padding.alone if padding is not None else None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debugkit.declare import Declare
-from debugkit.finding import Finding, NotExamined
+from debugkit.finding import Finding, NotExamined, Severity, SourceLine
 from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses, SoftTarget
 from debugkit.measurements.image_inputs import ImageInput, ImageInputs
 from debugkit.measurements.label_alignment import FutureTokens, LabelAlignment
@@ -33,6 +33,7 @@ from debugkit.rules.dk322_mixed_patches import PixelsOfRows, TokenRows
 from debugkit.rules.dk323_end_never_a_target import EndsOfTexts, Shown, TextEnds
 from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 from debugkit.rules.dk325_labels_not_shifted import TargetsAtInput, TargetsAtInputs
+from debugkit.rules.dk326_mask_hides_content import AttentionMasks, InvertedMask
 
 FLOOR = 1e-5
 NEVER_ENDS = TextEnds("ids", 4, 16, 2, 0, 2, 2, "mask", False, None)
@@ -547,3 +548,19 @@ def test_targets_at_the_input_are_no_finding_where_the_model_may_copy(change: di
 def test_a_model_that_is_declared_as_not_causal_may_copy() -> None:
     with pytest.raises(NotExamined, match="not causal"):
         judged("DK325", TargetsAtInputs((COPIED,)), declare=Declare(causal=False))
+
+
+def test_a_mask_that_leaves_only_the_padding_visible_is_an_error_and_its_fix_is_that_of_the_function() -> None:
+    line = SourceLine("policy.py", 7, "forward")
+    seen = InvertedMask("multi_head_attention_forward", "encoder.attn", line, 8, 28, 8, 2)
+    (finding,) = judged("DK326", AttentionMasks(3, seen))
+    assert finding.severity is Severity.ERROR
+    assert (finding.location.module, finding.location.line) == ("encoder.attn", 7)
+    assert "28 tokens" in finding.message
+    assert "ignored" in finding.fix
+    (other,) = judged("DK326", AttentionMasks(3, replace(seen, operation="scaled_dot_product_attention", module=None)))
+    assert "take part" in other.fix
+    assert "`scaled_dot_product_attention`" in other.message
+    assert not judged("DK326", AttentionMasks(3, None))
+    with pytest.raises(NotExamined):
+        judged("DK326", AttentionMasks(0, None))

@@ -101,7 +101,7 @@ fault(
 )
 fault(
     "mask_inverted",
-    "DK303 DK315",
+    "DK303 DK315 DK326",
     "the mask is 1 where there is padding",
     [(r'"attention_mask": attention_mask', r'"attention_mask": 1 - attention_mask')],
     modules=r".",

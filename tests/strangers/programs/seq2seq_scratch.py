@@ -1,6 +1,6 @@
 """A translation transformer written from nn.Transformer: the model makes its own padding masks from the ids (0 is padding).
 
-fault mask_inverted: DK303|DK315|DK201 at here
+fault mask_inverted: DK326|DK303|DK315|DK201 at here
 fault padding_counted: DK309|DK323 at here
 fault target_not_shifted: DK325 at here|"return F.cross_entropy"
 """
