@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
 from torch.overrides import TorchFunctionMode
 
@@ -10,6 +11,14 @@ from debugkit._torch_private import leave
 from debugkit.probe import Observed, Probe
 from debugkit.recorders.module_calls import follow_modules
 from debugkit.setup import TrainingSetup
+
+
+def property_read_by(func: Callable[..., Any]) -> str | None:
+    """The property of a tensor that an intercepted function reads, such as `data` or `T`; None for other functions."""
+    if getattr(func, "__name__", "") != "__get__":
+        return None
+    name: str = getattr(getattr(func, "__self__", None), "__name__", "")
+    return name
 
 
 class FunctionProbe(Probe[Observed]):

@@ -22,6 +22,7 @@ from debugkit.measurements.autograd_graph.measure import gradient_node
 from debugkit.measurements.graph_cut import REENTRANT
 from debugkit.measurements.graph_cut.detachments import Detachment, Detachments
 from debugkit.probe import Probe
+from debugkit.recorders.function_probe import property_read_by
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
@@ -152,9 +153,10 @@ class _SiteCounter(GradientStops):
 
 def _operation(func: Callable[..., Any]) -> str | None:
     """The usual name of `func`, or None if no value passes through it."""
+    read = property_read_by(func)
+    if read is not None:
+        return read if read == "data" else None  # no other returns the values without their graph
     name = getattr(func, "__name__", "")
-    if name == "__get__":  # a property; only `.data` returns the values without their graph
-        return "data" if getattr(getattr(func, "__self__", None), "__name__", "") == "data" else None
     if name.endswith("_like") or name in _METADATA_ONLY or name.startswith("is_"):
         return None
     return name

@@ -30,6 +30,7 @@ from debugkit.held_parameters import held_parameters
 from debugkit.measurements.autograd_graph.measure import is_custom, node_metadata
 from debugkit.probe import Probe
 from debugkit.recorders.by_tensor import ByTensor
+from debugkit.recorders.function_probe import property_read_by
 from debugkit.rules.dk121_loss_term_without_graph import LossTerms, Term
 from debugkit.setup import TrainingSetup
 
@@ -322,10 +323,10 @@ class _Call:
 
 def _name(func: Callable[..., Any]) -> str | None:
     """The usual name of a function or property; None if no value passes through it."""
+    read = property_read_by(func)
+    if read is not None:
+        return read if read in ("data", "T", "mT") else None
     name: str = getattr(func, "__name__", "")
-    if name == "__get__":
-        name = getattr(getattr(func, "__self__", None), "__name__", "")
-        return name if name in ("data", "T", "mT") else None
     if name.endswith("_like") or name in _SHAPE_ONLY or name.startswith("is_") or name == "backward":
         return None
     return name

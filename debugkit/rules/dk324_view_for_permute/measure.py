@@ -19,6 +19,7 @@ from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
 from debugkit.recorders.by_tensor import ByTensor
+from debugkit.recorders.function_probe import property_read_by
 from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 from debugkit.rules.dk324_view_for_permute.axes import (
     Dim,
@@ -155,9 +156,8 @@ class _Recorder(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name == "__get__":
-            name = getattr(getattr(func, "__self__", None), "__name__", "")
+        read = property_read_by(func)
+        name: str = getattr(func, "__name__", "") if read is None else read
         name = _NAMES.get(name, name)
         follow = _followed(name)
         before = None
