@@ -1,4 +1,4 @@
-"""An operation returns a new tensor, and the line does not use it: `x.clamp(0, 1)` or `x.to(device)` alone in a line.
+"""The line does not use the new tensor that an operation returns: `x.clamp(0, 1)` or `x.to(device)` alone.
 
 ## What it finds
 A line of your own code in which the result of a tensor operation is dropped, where the operation changes nothing:
