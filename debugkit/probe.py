@@ -57,7 +57,7 @@ class Probe(Observer, Generic[Observed]):
     partial: ClassVar[bool] = False
     """True if the observation is valid even if the forward pass raised."""
     watch_steps: ClassVar[int | None] = None
-    """Under `watch()`, attach for this many steps only (for expensive recorders). None means every step."""
+    """Under `watch()`, attach for this many of the examined steps only (for expensive recorders). None means all."""
     watch_first: ClassVar[int] = FIRST_STEPS
     """Under `watch()`, attach in this many first steps of each optimizer before `watch_every` applies."""
     covers_run: ClassVar[bool] = False

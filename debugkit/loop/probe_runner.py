@@ -22,8 +22,9 @@ class ProbeRunner(Observer):
     """Forwards the events of a step to probes and collects their observations.
 
     `missing` holds, for each observation that could not be made, the reason. A probe with `watch_every` is detached
-    between its sampled steps and in steps whose values are not recorded. Function modes of probes are off while an
-    optimizer steps: it calls hundreds of functions, and none of them is part of a forward pass.
+    between its sampled steps, and one with `watch_every` or `watch_steps` in steps whose values are not recorded.
+    Function modes of probes are off while an optimizer steps: it calls hundreds of functions, and none of them is part
+    of a forward pass.
     """
 
     def __init__(self, probes: Mapping[type, Callable[[], type[Probe[Any]]]], setup: TrainingSetup) -> None:
@@ -42,12 +43,14 @@ class ProbeRunner(Observer):
     def _attach(self, cls: type[Probe[object]], setup: TrainingSetup) -> None:
         if cls.watch_steps is not None and is_compiled(setup.model):
             raise NotExamined("The model is compiled, so its operations cannot be recorded: use debugkit.check().")
-        probe = cls(setup)
+        self._enter(cls(setup))
+        self._steps_left[cls.yields] = cls.watch_steps
+
+    def _enter(self, probe: Probe[object]) -> None:
         before = mode_stack()
         probe.__enter__()
-        self._modes[cls.yields] = [mode for mode in mode_stack() if not _among(mode, before)]
+        self._modes[probe.yields] = [mode for mode in mode_stack() if not _among(mode, before)]
         self._attached.append(probe)
-        self._steps_left[cls.yields] = cls.watch_steps
 
     def close(self) -> None:
         """Detach every probe."""
@@ -102,15 +105,12 @@ class ProbeRunner(Observer):
             self._attach_and_detach(will_look)
 
     def _attach_and_detach(self, will_look: bool) -> None:
-        for probe in [
-            probe for probe in self._attached if probe.watch_every > 1 and not self._is_due(probe, will_look)
-        ]:
+        for probe in [probe for probe in self._attached if _is_sampled(probe) and not self._is_due(probe, will_look)]:
             if self._guarded(probe.yields, lambda probe=probe: self._drop(probe)):  # type: ignore[misc]
                 self._detached.append(probe)
         for probe in [probe for probe in self._detached if self._is_due(probe, will_look)]:
             self._detached.remove(probe)
-            if self._guarded(probe.yields, probe.__enter__):
-                self._attached.append(probe)
+            self._guarded(probe.yields, lambda probe=probe: self._enter(probe))  # type: ignore[misc]
 
     def _is_due(self, probe: Probe[object], will_look: bool) -> bool:
         """Whether a probe is attached in the next step."""
@@ -190,6 +190,10 @@ class ProbeRunner(Observer):
             self.missing[kind] = Unexamined("", f"Observing it raised {one_line(error)}.", error)
             return False
         return True
+
+
+def _is_sampled(probe: Probe[object]) -> bool:
+    return probe.watch_every > 1 or probe.watch_steps is not None
 
 
 def _among(mode: Any, modes: list[Any]) -> bool:

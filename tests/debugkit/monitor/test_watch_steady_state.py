@@ -91,6 +91,19 @@ def test_no_hook_lies_on_a_module_in_steps_that_are_not_looked_at() -> None:
     assert hooks_on(model.deepest) == 0
 
 
+def test_what_is_recorded_in_a_few_steps_is_recorded_in_those_that_are_looked_at() -> None:
+    found = {}
+    for every in (None, 10):
+        model, optimizer = made()
+        with debugkit.watch(model, optimizer, every=every, select="DK009", on_finding=lambda _finding: None) as run:
+            for step in range(21):
+                train_step(model, optimizer)
+                if step == 19:  # after the step before the third one that is looked at
+                    torch.ones(3).clamp(0, 1)
+        found[every] = [finding.code for finding in run.report.findings]
+    assert found == {None: [], 10: ["DK009"]}
+
+
 def test_later_steps_hook_only_what_the_loop_calls_except_where_values_are_sampled() -> None:
     model, optimizer = made()
     hooked = []
