@@ -9,13 +9,13 @@ from torch import nn
 TINY = 2**17
 """Parameters. A step of a smaller model takes about a millisecond, and examining it several."""
 TINY_FIRST = 64
-"""Steps of a tiny model that are all examined."""
+"""Steps of a tiny model that are examined at the given pace."""
 TINY_EVERY = 61
-"""Later one in 61 is examined. It is prime, as `SAMPLED_EVERY` is."""
+"""Later at most one in 61 is examined. It is prime, as `SAMPLED_EVERY` is."""
 
 
 class Pace:
-    """`looks_at(step)` for the steps of a run. Without `every`, the size of the models decides."""
+    """`looks_at(step)` for the steps of a run. `every=1` examines each; without it, fewer steps of a tiny model."""
 
     def __init__(self, every: int | None) -> None:
         self._every = every
@@ -24,10 +24,11 @@ class Pace:
     def measure(self, models: Iterable[nn.Module]) -> None:
         """The models are complete; none has no size and is not tiny."""
         sizes = [parameter.numel() for model in models for parameter in model.parameters()]
-        self._is_tiny = self._every is None and 0 < sum(sizes) < TINY
+        self._is_tiny = self._every != 1 and 0 < sum(sizes) < TINY
 
     def looks_at(self, step: int) -> bool:
         """Whether the values of a step are examined."""
-        if self._is_tiny:
-            return step < TINY_FIRST or step % TINY_EVERY == 0
-        return step % (self._every or 1) == 0
+        every = self._every or 1
+        if self._is_tiny and step >= TINY_FIRST * every:
+            every = max(every, TINY_EVERY)
+        return step % every == 0

@@ -15,6 +15,7 @@ from debugkit.frames import one_line
 from debugkit.gradient_norms import GradientNorms
 from debugkit.observer import Observer
 from debugkit.probe import Probe
+from debugkit.recorders.function_calls import FunctionCalls
 from debugkit.setup import TrainingSetup
 
 
@@ -30,7 +31,7 @@ class ProbeRunner(Observer):
     def __init__(self, probes: Mapping[type, Callable[[], type[Probe[Any]]]], setup: TrainingSetup) -> None:
         self.missing: dict[type, Unexamined] = {}
         self._attached: list[Probe[object]] = []
-        self._modes: dict[type, list[Any]] = {}  # the function modes that each probe put on PyTorch's stack
+        self._modes: dict[type, list[Any]] = {}  # the function modes that each probe put on PyTorch's stack for itself
         self._off: tuple[list[Any], list[Any]] | None = None  # PyTorch's stack without these modes, and with them
         self._steps_left: dict[type, int | None] = {}
         self._detached: list[Probe[object]] = []
@@ -48,8 +49,10 @@ class ProbeRunner(Observer):
 
     def _enter(self, probe: Probe[object]) -> None:
         before = mode_stack()
-        probe.__enter__()
-        self._modes[probe.yields] = [mode for mode in mode_stack() if not _among(mode, before)]
+        with without_torch_function():
+            probe.__enter__()
+        added = [mode for mode in mode_stack() if not _among(mode, before)]
+        self._modes[probe.yields] = [mode for mode in added if not isinstance(mode, FunctionCalls)]
         self._attached.append(probe)
 
     def close(self) -> None:
@@ -70,10 +73,10 @@ class ProbeRunner(Observer):
 
     def before_optimizer_step(self, optimizer: Optimizer, /) -> None:
         self._each("before_optimizer_step", optimizer)
-        if any(self._modes.values()):
-            stack = mode_stack()
-            ours = [mode for modes in self._modes.values() for mode in modes]
-            others = [mode for mode in stack if not _among(mode, ours)]
+        stack = mode_stack()
+        ours = [mode for modes in self._modes.values() for mode in modes]
+        others = [mode for mode in stack if not isinstance(mode, FunctionCalls) and not _among(mode, ours)]
+        if len(others) < len(stack):
             set_mode_stack(others)
             self._off = others, stack
 
@@ -127,7 +130,8 @@ class ProbeRunner(Observer):
                 self._guarded(probe.yields, lambda probe=probe: self._observe(probe, seen))  # type: ignore[misc]
 
     def _observe(self, probe: Probe[object], seen: dict[type, object]) -> None:
-        seen[probe.yields] = probe.observation
+        with without_torch_function():
+            seen[probe.yields] = probe.observation
 
     def loop_ended(self, seen: dict[type, object]) -> None:
         """End the loop: add to `seen` the observations of probes that override `loop_ended`."""
@@ -154,13 +158,13 @@ class ProbeRunner(Observer):
     def _end(self, probe: Probe[object], step: int, seen: dict[type, object], reads: bool) -> None:
         with without_torch_function():
             probe.end_step(step)
-        if not reads:
-            return
-        try:
-            seen[probe.yields] = probe.observation
-            self.missing.pop(probe.yields, None)
-        except NotExamined as limit:
-            self.missing[probe.yields] = Unexamined("", str(limit))
+            if not reads:
+                return
+            try:
+                seen[probe.yields] = probe.observation
+                self.missing.pop(probe.yields, None)
+            except NotExamined as limit:
+                self.missing[probe.yields] = Unexamined("", str(limit))
 
     def _each(self, event: str, *given: Any) -> None:
         """Notify the probes that override this event. What they compute is not observed by function modes."""
@@ -179,7 +183,7 @@ class ProbeRunner(Observer):
             probe.__exit__(None, None, None)
         finally:
             modes = self._modes.pop(probe.yields, [])
-            set_mode_stack([mode for mode in stack if not _among(mode, modes)])
+            set_mode_stack([mode for mode in stack if not _among(mode, modes) and not _is_unused(mode)])
 
     def _guarded(self, kind: type, act: Callable[[], object]) -> bool:
         try:
@@ -194,6 +198,10 @@ class ProbeRunner(Observer):
 
 def _is_sampled(probe: Probe[object]) -> bool:
     return probe.watch_every > 1 or probe.watch_steps is not None
+
+
+def _is_unused(mode: Any) -> bool:
+    return isinstance(mode, FunctionCalls) and not mode.observers
 
 
 def _among(mode: Any, modes: list[Any]) -> bool:

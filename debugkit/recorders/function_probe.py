@@ -1,41 +1,46 @@
-"""The base class of probes that see each call of a torch function, with the module in which it runs."""
+"""The base class of probes that observe calls of torch functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Generic, Self, TypeVar
 
-from torch.overrides import TorchFunctionMode
-
-from debugkit._torch_private import leave
 from debugkit.probe import Observed, Probe
-from debugkit.recorders.module_calls import follow_modules
+from debugkit.recorders.function_calls import FunctionCalls, FunctionObserver, attach, detach
+from debugkit.recorders.module_calls import ModuleCalls, follow_modules
 from debugkit.setup import TrainingSetup
 
-
-def property_read_by(func: Callable[..., Any]) -> str | None:
-    """The property of a tensor that an intercepted function reads, such as `data` or `T`; None for other functions."""
-    if getattr(func, "__name__", "") != "__get__":
-        return None
-    name: str = getattr(getattr(func, "__self__", None), "__name__", "")
-    return name
+Watching = TypeVar("Watching", bound=FunctionObserver)
 
 
-class FunctionProbe(Probe[Observed]):
-    """Enters a mode together with hooks that keep the stack of running modules in `running`."""
+class FunctionProbe(Probe[Observed], Generic[Observed, Watching]):
+    """Attaches `calls`, an observer. With `running`, the stack of running modules is kept there.
 
-    partial = True
+    Subclasses define `observed` in place of `observation`, which raises the observer's error if it failed.
+    """
 
-    def __init__(self, setup: TrainingSetup, mode: TorchFunctionMode, running: list[str]) -> None:
+    def __init__(self, setup: TrainingSetup, calls: Watching, running: list[str] | None = None) -> None:
         super().__init__(setup)
-        self._mode = mode
-        self._following = follow_modules(setup.model, running)
+        self.calls = calls
+        self._mode: FunctionCalls | None = None
+        self._following = ModuleCalls() if running is None else follow_modules(setup.model, running)
 
     def __enter__(self) -> Self:
         self._following.__enter__()
-        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        self._mode = attach(self.calls)
         return self
 
     def __exit__(self, *_: object) -> None:
-        leave(self._mode)
+        if self._mode is not None:
+            detach(self.calls, self._mode)
+            self._mode = None
         self._following.remove()
+
+    @property
+    def observation(self) -> Observed:
+        if self.calls.error is not None:
+            raise self.calls.error
+        return self.observed()
+
+    def observed(self) -> Observed:
+        """The observation."""
+        raise NotImplementedError

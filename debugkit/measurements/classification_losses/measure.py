@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import leave, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses, SoftTarget
 from debugkit.measurements.classification_losses.logarithms import may_hold_a_logarithm
-from debugkit.probe import Probe
+from debugkit.recorders.function_calls import FunctionObserver
+from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.setup import TrainingSetup
 
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
@@ -32,30 +31,21 @@ _MASKED = -1e4
 _SUM_TOLERANCE = 1e-3
 
 
-class ClassificationLossesProbe(Probe[ClassificationLosses]):
+class ClassificationLossesProbe(FunctionProbe[ClassificationLosses, "_Calls"]):
     """Observes each step. The numbers stay on the device until the step ends."""
 
     watch_steps = 3
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
-        self._recorder = _Recorder()
+        super().__init__(setup, _Calls())
         self._last = ClassificationLosses(())
 
-    def __enter__(self) -> Self:
-        self._recorder.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        leave(self._recorder)  # other modes may have been entered in the meantime
-
     def end_step(self, _step: int, /) -> None:
-        calls = (seen.read(self._recorder.normalises) for seen in self._recorder.calls)
+        calls = (one.read(self.calls.normalises) for one in self.calls.losses)
         self._last = ClassificationLosses(tuple({(call.at, call.operation): call for call in calls}.values()))
-        self._recorder.calls, self._recorder.normalises = [], False
+        self.calls.losses, self.calls.normalises = [], False
 
-    @property
-    def observation(self) -> ClassificationLosses:
+    def observed(self) -> ClassificationLosses:
         return self._last
 
 
@@ -101,25 +91,25 @@ def _soft_target(numbers: list[float]) -> SoftTarget | None:
     return SoftTarget(low, high, sum_low, sum_high, int(fewest))
 
 
-class _Recorder(TorchFunctionMode):
+class _Calls(FunctionObserver):
+    in_transforms = True
+
     def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[_Call] = []
+        self.losses: list[_Call] = []
         self.normalises = False
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        output = func(*args, **kwargs)
-        name = getattr(func, "__name__", "")
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        name: str = getattr(func, "__name__", "")
+        return name if name in _PARTITION + _LOSSES else None
+
+    @torch.no_grad()
+    def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], output: Any, _begun: Any, /) -> None:
         self.normalises |= name in _PARTITION
         if name in _LOSSES and isinstance(output, torch.Tensor) and output.requires_grad:
             given = _bound(args, kwargs)
             if given is not None:
-                with torch.no_grad(), without_torch_function():
-                    self.calls.append(_measure(name, *given, kwargs, user_line()))
-        return output
+                plain = output if _is_plain_mean(args, kwargs) else None
+                self.losses.append(_measure(name, *given, kwargs, plain, user_line()))
 
 
 def _bound(args: Any, kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -129,7 +119,16 @@ def _bound(args: Any, kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     return (values[0], values[1]) if values[0].ndim and values[0].numel() else None
 
 
-def _measure(name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, at: SourceLine | None) -> _Call:
+def _is_plain_mean(args: Any, kwargs: Any) -> bool:
+    """Whether the result of `cross_entropy` is the mean over the rows that are not ignored, without weights."""
+    more = kwargs.keys() - {"input", "target", "ignore_index", "reduction"}
+    return len(args) <= len(("input", "target")) and not more and kwargs.get("reduction", "mean") == "mean"
+
+
+def _measure(
+    name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, loss: torch.Tensor | None, at: SourceLine | None
+) -> _Call:
+    """`loss` is the call's result if it is the plain mean."""
     rows = _rows_of_classes(name, given.detach())  # (N, C)
     lowest, highest = torch.aminmax(rows)
     if rows.device.type == "cpu" and lowest > _MASKED:  # reading it does not wait
@@ -144,7 +143,7 @@ def _measure(name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, 
     pairs = torch.zeros((), dtype=torch.bool, device=rows.device)
     if is_ids:
         ignored = kwargs.get("ignore_index", -100)
-        mean = F.cross_entropy(rows.float(), ids, ignore_index=ignored)
+        mean = F.cross_entropy(rows.float(), ids, ignore_index=ignored) if loss is None else loss.detach().float()
         pairs = (ids == torch.arange(len(ids), device=ids.device)).all() & (rows.shape[0] == rows.shape[1])
     measured = [finite, inside & sums_to_one, mean, pairs, highest, *_target_values(name, target)]
     weight = kwargs.get("weight")

@@ -22,7 +22,7 @@ from debugkit.measurements.autograd_graph.measure import gradient_node
 from debugkit.measurements.graph_cut import REENTRANT
 from debugkit.measurements.graph_cut.detachments import Detachment, Detachments
 from debugkit.probe import Probe
-from debugkit.recorders.function_probe import property_read_by
+from debugkit.recorders.function_calls import property_read_by
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from debugkit._torch_private import leave, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import is_users, user_line
-from debugkit.probe import Probe
+from debugkit.recorders.function_calls import FunctionObserver, property_read_by
+from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk002_silent_broadcast import Comparison, LossOperands
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
@@ -36,33 +35,26 @@ _ELEMENTWISE = frozenset(
 _REDUCTIONS = frozenset({"mean", "sum", "nanmean", "nansum", "norm", "vector_norm", "flatten", "reshape", "view"})
 _Weak = MutableMapping[torch.Tensor, Any]
 _NEW_AXIS = frozenset({"unsqueeze", "__getitem__", "expand", "expand_as", "repeat_interleave"})
-_FOLLOWED = _LOSSES | _ELEMENTWISE | _REDUCTIONS | _NEW_AXIS
+_FOLLOWED = _ELEMENTWISE | _REDUCTIONS | _NEW_AXIS
+_TENSORS = frozenset({"data", "grad", "T", "mT", "H", "mH", "real", "imag"})
+"""The properties of a tensor that are tensors."""
 
 
-class LossOperandsProbe(Probe[LossOperands]):
+class LossOperandsProbe(FunctionProbe[LossOperands, "_Calls"]):
     """Observes each step; the observation describes the last one."""
 
     watch_steps = 3
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
         batch = [tensor for _, tensor in tensors_in(setup.batch)]
-        self._recorder = _Recorder({id(buffer) for buffer in setup.model.buffers()}, batch)
+        super().__init__(setup, _Calls({id(buffer) for buffer in setup.model.buffers()}, batch))
         self._last = LossOperands(())
 
-    def __enter__(self) -> Self:
-        self._recorder.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        leave(self._recorder)
-
     def end_step(self, _step: int, /) -> None:
-        self._last = LossOperands(tuple(self._recorder.comparisons))
-        self._recorder.reset()
+        self._last = LossOperands(tuple(self.calls.comparisons))
+        self.calls.reset()
 
-    @property
-    def observation(self) -> LossOperands:
+    def observed(self) -> LossOperands:
         return self._last
 
 
@@ -76,11 +68,12 @@ def _inside_a_distribution() -> bool:
     return False
 
 
-class _Recorder(TorchFunctionMode):
-    """Intercepts every torch call. It refers to tensors weakly, so it keeps none alive."""
+class _Calls(FunctionObserver):
+    """It refers to tensors weakly, so it keeps none alive."""
+
+    in_transforms = True
 
     def __init__(self, statistics: set[int], batch: Sequence[torch.Tensor]) -> None:
-        super().__init__()
         self._batch = batch
         self._statistics = statistics  # id() of the model's buffers: subtracting one is a normalisation, not a loss
         self.reset()
@@ -91,22 +84,17 @@ class _Recorder(TorchFunctionMode):
         self._outer: _Weak = WeakTensorKeyDictionary()  # tensors into which the code inserted an axis
         self._made: _Weak = WeakTensorKeyDictionary()  # small tensors that were computed in this step
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        output = func(*args, **kwargs)
-        name = getattr(func, "__name__", "")
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        read = property_read_by(func)
+        return getattr(func, "__name__", "") if read is None or read in _TENSORS else None
+
+    def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], output: Any, _begun: Any, /) -> None:
         if isinstance(output, torch.Tensor) and output.ndim and not output.requires_grad:
-            with without_torch_function():
-                self._made[output] = True
-        if name in _FOLLOWED or "keepdim" in kwargs:
-            with without_torch_function():  # other modes are not to see what this one reads
-                if name in _LOSSES:
-                    self._record_loss_function(name, args, kwargs, output)
-                elif isinstance(output, torch.Tensor):
-                    self._follow(name, args, kwargs, output)
-        return output
+            self._made[output] = True
+        if name in _LOSSES:
+            self._record_loss_function(name, args, kwargs, output)
+        elif isinstance(output, torch.Tensor) and (name in _FOLLOWED or "keepdim" in kwargs):
+            self._follow(name, args, kwargs, output)
 
     def _record_loss_function(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
         operands = [*args, *(kwargs[key] for key in ("input", "target") if key in kwargs)][:2]

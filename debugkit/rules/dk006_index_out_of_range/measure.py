@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import in_functorch
 from debugkit.frames import user_line
 from debugkit.interventions.batch_roles import is_index
+from debugkit.recorders.function_calls import FunctionObserver
 from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk006_index_out_of_range import IndexRange, IndexRanges
 from debugkit.setup import TrainingSetup
@@ -22,42 +21,45 @@ from debugkit.structure import tensors_in
 
 _EMBEDDINGS = ("embedding", "embedding_bag")
 _CLASSIFICATIONS = ("cross_entropy", "nll_loss")
+_LOOKUPS = frozenset({*_EMBEDDINGS, *_CLASSIFICATIONS, "gather", "one_hot"})
 _MOST_SAMPLES = 5
 
 
-class IndexRangesProbe(FunctionProbe[IndexRanges]):
+class IndexRangesProbe(FunctionProbe[IndexRanges, "_Calls"]):
     """Observes each step. On a GPU it waits for the device at each lookup."""
 
+    partial = True
+
     def __init__(self, setup: TrainingSetup) -> None:
-        self._recorder = _Recorder(setup)
-        super().__init__(setup, self._recorder, self._recorder.running)
+        calls = _Calls(setup)
+        super().__init__(setup, calls, calls.running)
         self._last = IndexRanges(())
 
     def end_step(self, _step: int, /) -> None:
-        self._last = IndexRanges(tuple(self._recorder.lookups))
-        self._recorder.lookups.clear()
+        self._last = IndexRanges(tuple(self.calls.lookups))
+        self.calls.lookups.clear()
 
-    @property
-    def observation(self) -> IndexRanges:
+    def observed(self) -> IndexRanges:
         return self._last
 
 
-class _Recorder(TorchFunctionMode):
+class _Calls(FunctionObserver):
+    may_stop = True
+
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__()
         self.setup = setup
         self.running: list[str] = []
         self.lookups: dict[IndexRange, None] = {}
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        name: str = getattr(func, "__name__", "")
+        return name if name in _LOOKUPS else None
+
+    @torch.no_grad()
+    def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:
         lookup = _lookup(name, args, kwargs)
-        if lookup is not None and not in_functorch():
+        if lookup is not None:
             self._record(name, *lookup)
-        return func(*args, **kwargs)
 
     def _record(self, name: str, indices: Tensor, rows: int, table: Tensor | None, ignored: int | None) -> None:
         found = indices.detach()

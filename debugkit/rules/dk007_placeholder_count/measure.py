@@ -7,37 +7,38 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.interventions.batch_roles import token_ids
+from debugkit.recorders.function_calls import FunctionObserver
 from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk007_placeholder_count import Merge, Placeholders
 from debugkit.setup import TrainingSetup
 
-_SCATTERS = ("masked_scatter", "masked_scatter_")
+_SCATTERS = ("masked_scatter", "masked_scatter_", "__setitem__")
 _TOKEN_FIELDS = ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index")
 
 
-class PlaceholdersProbe(FunctionProbe[Placeholders]):
+class PlaceholdersProbe(FunctionProbe[Placeholders, "_Calls"]):
     """Keeps the counts on the device until the step is over."""
 
+    partial = True
+
     def __init__(self, setup: TrainingSetup) -> None:
-        self._recorder = _Recorder()
-        super().__init__(setup, self._recorder, self._recorder.running)
+        calls = _Calls()
+        super().__init__(setup, calls, calls.running)
         self._last = Placeholders(())
 
     def end_step(self, _step: int, /) -> None:
         merges = tuple(
             Merge(operation, sum(counts := per_sample.tolist()), tuple(counts), features, module, at)
-            for operation, per_sample, features, module, at in self._recorder.merges
+            for operation, per_sample, features, module, at in self.calls.merges
         )
-        self._recorder.merges.clear()
+        self.calls.merges.clear()
         self._last = Placeholders(merges, *self._tokens())
 
-    @property
-    def observation(self) -> Placeholders:
+    def observed(self) -> Placeholders:
         return self._last
 
     def _tokens(self) -> tuple[str | None, tuple[int, ...] | None]:
@@ -48,28 +49,25 @@ class PlaceholdersProbe(FunctionProbe[Placeholders]):
         return None, None
 
 
-class _Recorder(TorchFunctionMode):
+class _Calls(FunctionObserver):
     def __init__(self) -> None:
-        super().__init__()
         self.running: list[str] = []
         self.merges: list[tuple[str, Tensor, int, str | None, SourceLine | None]] = []
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in _SCATTERS or name == "__setitem__":
-            given = [*args, *(kwargs[key] for key in ("mask", "source") if key in kwargs)]
-            if _is_merge(name, given):
-                target, mask, source = given
-                width = target.shape[-1]
-                with torch.no_grad():
-                    places = mask if mask.ndim == 2 else mask[..., 0]
-                    per_sample = places.expand(target.shape[:2]).sum(1)
-                module = self.running[-1] if self.running else None
-                self.merges.append((name, per_sample, source.numel() // width, module, user_line()))
-        return func(*args, **kwargs)
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        name: str = getattr(func, "__name__", "")
+        return name if name in _SCATTERS else None
+
+    @torch.no_grad()
+    def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:
+        given = [*args, *(kwargs[key] for key in ("mask", "source") if key in kwargs)]
+        if _is_merge(name, given):
+            target, mask, source = given
+            width = target.shape[-1]
+            places = mask if mask.ndim == 2 else mask[..., 0]
+            per_sample = places.expand(target.shape[:2]).sum(1)
+            module = self.running[-1] if self.running else None
+            self.merges.append((name, per_sample, source.numel() // width, module, user_line()))
 
 
 def _is_merge(name: str, given: list[Any]) -> bool:

@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import in_transform, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import caller_of_operation, is_own, user_line
+from debugkit.recorders.function_calls import FunctionObserver
 from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk009_unused_result import UnusedResult, UnusedResults
 from debugkit.setup import TrainingSetup
@@ -28,49 +26,44 @@ _PURE = _MOVES | {name for name in dir(Tensor) if name[0] != "_" and hasattr(Ten
 _MOST = 64
 
 
-class UnusedResultsProbe(FunctionProbe[UnusedResults]):
+class UnusedResultsProbe(FunctionProbe[UnusedResults, "_Calls"]):
     """Keeps no tensor. The observation covers all observed steps."""
 
     watch_steps = 3
+    partial = True
 
     def __init__(self, setup: TrainingSetup) -> None:
         running: list[str] = []
-        self._recorder = _Recorder(running)
-        super().__init__(setup, self._recorder, running)
+        super().__init__(setup, _Calls(running), running)
 
-    @property
-    def observation(self) -> UnusedResults:
+    def observed(self) -> UnusedResults:
         lines = (
             UnusedResult(operation, _in_place(operation), at, module, shape, calls)
-            for (operation, at), (module, shape, calls) in self._recorder.found.items()
+            for (operation, at), (module, shape, calls) in self.calls.found.items()
         )
         return UnusedResults(tuple(lines))
 
 
-class _Recorder(TorchFunctionMode):
+class _Calls(FunctionObserver):
     def __init__(self, running: list[str]) -> None:
-        super().__init__()
         self.found: dict[tuple[str, SourceLine], tuple[str | None, tuple[int, ...], int]] = {}
         self._running = running
         self._dropping = _DroppingCalls()
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        output = func(*args, **kwargs)
-        name = getattr(func, "__name__", "")
-        if name in _PURE and args and isinstance(args[0], Tensor) and not {"out", "inplace"} & kwargs.keys():
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        name: str = getattr(func, "__name__", "")
+        return name if name in _PURE else None
+
+    def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], _output: Any, _begun: Any, /) -> None:
+        if args and isinstance(args[0], Tensor) and not {"out", "inplace"} & kwargs.keys():
             frame = caller_of_operation(sys._getframe(1))
-            if frame is not None and self._dropping.has(frame) and not _is_traced():
+            if frame is not None and self._dropping.has(frame):
                 self._note(name, args[0], frame)
-        return output
 
     def _note(self, name: str, tensor: Tensor, frame: FrameType) -> None:
-        with without_torch_function():
-            shape = tuple(tensor.shape)
-            if name in _MOVES and tensor.numel() <= 1:
-                return
+        shape = tuple(tensor.shape)
+        if name in _MOVES and tensor.numel() <= 1:
+            return
         at = user_line(frame)
         if at is None or not is_own(at.file):
             return
@@ -102,7 +95,3 @@ def _dropping(code: CodeType) -> frozenset[int]:
 
 def _in_place(operation: str) -> str | None:
     return f"{operation}_" if operation not in _MOVES and hasattr(Tensor, f"{operation}_") else None
-
-
-def _is_traced() -> bool:
-    return in_transform() or torch.compiler.is_compiling()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from debugkit._torch_private import in_backward
+from debugkit._torch_private import in_backward, without_torch_function
 from debugkit.finding import NotExamined
 from debugkit.kolmogorov_smirnov import scaled_distance
 from debugkit.probe import Probe
@@ -60,9 +60,10 @@ class InitialScaleProbe(Probe[InitialScales]):
     def _after(self, path: str, module: nn.Module, args: Any, _kwargs: Any, output: Any) -> None:
         if in_backward() or path in self._sizes:
             return
-        inputs, outputs = (next((one for _, one in tensors_in(part)), None) for part in (args, output))
-        if inputs is not None and outputs is not None and inputs.is_floating_point():
-            self._sizes[path] = (_size(inputs), _size(_without_bias(module, outputs)))
+        with without_torch_function():
+            inputs, outputs = (next((one for _, one in tensors_in(part)), None) for part in (args, output))
+            if inputs is not None and outputs is not None and inputs.is_floating_point():
+                self._sizes[path] = (_size(inputs), _size(_without_bias(module, outputs)))
 
     @property
     def observation(self) -> InitialScales:
@@ -116,4 +117,7 @@ def _without_bias(module: nn.Module, outputs: Tensor) -> Tensor:
 
 
 def _size(tensor: Tensor) -> Tensor:
-    return tensor.detach().float().square().mean().sqrt()
+    """The root mean square."""
+    wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    norm: Tensor = torch.linalg.vector_norm(tensor.detach(), dtype=wide)
+    return norm / math.sqrt(max(1, tensor.numel()))

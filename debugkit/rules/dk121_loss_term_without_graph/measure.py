@@ -9,18 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
-from torch.overrides import TorchFunctionMode
 
 from debugkit._torch_private import (
     SET_GRAD_ENABLED,
     in_backward,
-    in_transform,
-    leave,
     sequence_number,
     without_torch_function,
 )
@@ -28,9 +25,9 @@ from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
 from debugkit.measurements.autograd_graph.measure import is_custom, node_metadata
-from debugkit.probe import Probe
 from debugkit.recorders.by_tensor import ByTensor
-from debugkit.recorders.function_probe import property_read_by
+from debugkit.recorders.function_calls import FunctionObserver, property_read_by
+from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk121_loss_term_without_graph import LossTerms, Term
 from debugkit.setup import TrainingSetup
 
@@ -59,39 +56,31 @@ _DIVIDES = frozenset({"div", "div_", "__truediv__", "__itruediv__", "divide", "t
 _OF_ONE_TENSOR = _CONVERTS | _RESHAPES | _SELECTS | _REDUCES | _NEGATES
 _LINEAR = _CONVERTS | _RESHAPES | _REDUCES | _NEGATES | _MULTIPLIES | _DIVIDES
 _MOST_NODES = 64
+_GRADIENT_MODE = "no_grad"
 _MARK, _NUMBER = "debugkit.dk121", "debugkit.dk121.number"
 _numbers = itertools.count()
 
 
-class LossTermsProbe(Probe[LossTerms]):
+class LossTermsProbe(FunctionProbe[LossTerms, "_Calls"]):
     """Observes each step; the observation describes the last one. Of tensors, it keeps scalars without a graph."""
 
     watch_steps = 3
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
-        self._recorder = _Recorder(setup)
+        super().__init__(setup, _Calls(setup))
         self._last = LossTerms(())
-
-    def __enter__(self) -> Self:
-        self._recorder.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        leave(self._recorder)
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         with without_torch_function():
             for loss in losses:
-                self._recorder.ends_in(loss)
+                self.calls.ends_in(loss)
 
     def end_step(self, _step: int, /) -> None:
-        terms = {(term.operation, term.at): term for term in self._recorder.terms()}
+        terms = {(term.operation, term.at): term for term in self.calls.terms()}
         self._last = LossTerms(tuple(terms.values()))
-        self._recorder.reset()
+        self.calls.reset()
 
-    @property
-    def observation(self) -> LossTerms:
+    def observed(self) -> LossTerms:
         return self._last
 
 
@@ -127,11 +116,10 @@ class _Added:
     place: int | None = None
 
 
-class _Recorder(TorchFunctionMode):
-    """Intercepts every torch call. It refers to tensors weakly."""
+class _Calls(FunctionObserver):
+    """It refers to tensors weakly."""
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__()
         self._setup = setup
         self._no_grad_at: SourceLine | None = None
         self.reset()
@@ -158,26 +146,21 @@ class _Recorder(TorchFunctionMode):
                 first = next(one for one in added.cuts if one.at == cut.at)
                 yield Term(cut.operation, cut.at, added.at, abs(float(added.value)), first.module)
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is SET_GRAD_ENABLED:
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        return _GRADIENT_MODE if func is SET_GRAD_ENABLED else _name(func)
+
+    def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> _Call | None:
+        if name == _GRADIENT_MODE:
             if args[0] or torch.is_grad_enabled():
                 self._no_grad_at = None if args[0] else user_line()
-            return func(*args, **kwargs)
-        name = _name(func)
-        if name is None:
-            return func(*args, **kwargs)
-        call = None
-        with without_torch_function():  # other modes are not to see what this one reads
-            if not torch.compiler.is_compiling() and not in_backward() and not in_transform():
-                call = self._begins(name, args, kwargs)
-        output = func(*args, **kwargs)
-        if call is not None:
-            with torch.no_grad(), without_torch_function():
-                self._ended(call, args[0] if name == "__setitem__" else output)
-        return output
+            return None
+        return None if in_backward() else self._begins(name, args, kwargs)
+
+    def after(
+        self, name: str, args: Sequence[Any], _kwargs: dict[str, Any], output: Any, begun: _Call | None, /
+    ) -> None:
+        if begun is not None:
+            self._ended(begun, args[0] if name == "__setitem__" else output)
 
     def _begins(self, name: str, args: Any, kwargs: Any) -> _Call | None:
         """What must be read before the call, because it may change a tensor in place; None if it is of no interest."""
@@ -244,6 +227,7 @@ class _Recorder(TorchFunctionMode):
         path = self._setup.parameter_paths.get(id(parameter))
         return None if path is None else path.rpartition(".")[0]
 
+    @torch.no_grad()
     def _ended(self, call: _Call, output: Any) -> None:
         made = [tensor for tensor in _tensors((output,)) if tensor.is_floating_point()]
         if any(tensor.requires_grad for tensor in made):

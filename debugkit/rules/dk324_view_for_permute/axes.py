@@ -81,7 +81,7 @@ def unknown(shape: Iterable[int]) -> Dims:
 
 def size_of(dim: Dim) -> int:
     """The size of a dimension."""
-    return math.prod(part.size for part in dim)
+    return dim[0].size if len(dim) == 1 else math.prod(part.size for part in dim)
 
 
 def shape_of(dims: Dims) -> tuple[int, ...]:

@@ -8,18 +8,16 @@ is not known here makes dimensions without a meaning.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import in_transform, leave, without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
-from debugkit.probe import Probe
 from debugkit.recorders.by_tensor import ByTensor
-from debugkit.recorders.function_probe import property_read_by
+from debugkit.recorders.function_calls import FunctionObserver, property_read_by
+from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 from debugkit.rules.dk324_view_for_permute.axes import (
     Dim,
@@ -106,80 +104,54 @@ _MOST_MOVES = 4096
 """Of one step: a loop may run the model often before it."""
 
 
-class CountedAxesProbe(Probe[CountedAxes]):
+class CountedAxesProbe(FunctionProbe[CountedAxes, "_Calls"]):
     """Reads shapes only."""
 
     watch_steps = 3
     partial = True
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__(setup)
-        self._recorder = _Recorder(setup)
+        super().__init__(setup, _Calls(setup))
         self._last = CountedAxes(())
-        self._error: Exception | None = None
-
-    def __enter__(self) -> Self:
-        self._recorder.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        leave(self._recorder)
 
     def end_step(self, _step: int, /) -> None:
-        self._last = CountedAxes(tuple(self._recorder.found.values()))
-        self._error = self._error or self._recorder.error
-        self._recorder.reset()
+        self._last = CountedAxes(tuple(self.calls.found.values()))
+        self.calls.reset()
 
-    @property
-    def observation(self) -> CountedAxes:
-        if self._error is not None:
-            raise self._error
+    def observed(self) -> CountedAxes:
         return self._last
 
 
-class _Recorder(TorchFunctionMode):
+class _Calls(FunctionObserver):
     """It refers to tensors weakly, so it keeps none alive."""
 
     def __init__(self, setup: TrainingSetup) -> None:
-        super().__init__()
         self._setup = setup
         self.reset()
 
     def reset(self) -> None:
-        self.error: Exception | None = None
         self.found: dict[tuple[SourceLine | None, tuple[int, ...]], CountedAxis] = {}
         self._layouts = ByTensor[Layout]()
         self._weights = ByTensor[str]()
         self._lines: dict[int, tuple[Move, str, SourceLine | None]] = {}
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def name_of(self, func: Callable[..., Any]) -> str | None:
         read = property_read_by(func)
         name: str = getattr(func, "__name__", "") if read is None else read
         name = _NAMES.get(name, name)
-        follow = _followed(name)
-        before = None
-        if follow is not None and name in _RESHAPES and args and isinstance(args[0], Tensor):
-            with without_torch_function():  # `unsqueeze_` changes the shape
-                before = None if args[0].is_nested else tuple(args[0].shape)
-        output = func(*args, **kwargs)
-        if follow is not None and args and not in_transform() and not torch.compiler.is_compiling():
-            self._follow(follow, name, args, kwargs, output, before)
-        return output
+        return None if _followed(name) is None else name
 
-    def _follow(self, follow: _Follow, name: str, args: Any, kwargs: Any, output: Any, before: Any) -> None:
-        """The step goes on if this fails; the observation then raises."""
-        if self.error is not None:
+    def before(self, name: str, args: Sequence[Any], _kwargs: dict[str, Any], /) -> tuple[int, ...] | None:
+        """The shape: `unsqueeze_` changes it."""
+        if name not in _RESHAPES or not args or not isinstance(args[0], Tensor) or args[0].is_nested:
+            return None
+        return tuple(args[0].shape)
+
+    def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], output: Any, begun: Any, /) -> None:
+        follow = _followed(name)
+        if follow is None or not args or any(isinstance(one, Tensor) and one.is_nested for one in (*args, output)):
             return
-        try:
-            with without_torch_function():
-                if any(isinstance(one, Tensor) and one.is_nested for one in (*args, output)):
-                    return
-                follow(self, name, args, kwargs, output, before)
-        except Exception as error:
-            self.error = error
+        follow(self, name, args, kwargs, output, begun)
 
     # What is known of a tensor
 
@@ -300,8 +272,11 @@ class _Recorder(TorchFunctionMode):
             return
         operands = [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor) and one.ndim]
         known = [(one, self._layouts[one]) for one in operands if one in self._layouts]
-        if known and not any(one is output for one in operands):
-            self.keep(output, _broadcast(known, tuple(output.shape)))
+        if not known or any(one is output for one in operands):
+            return
+        tensor, layout = known[0]
+        shape = tuple(output.shape)
+        self.keep(output, layout if len(known) == 1 and tuple(tensor.shape) == shape else _broadcast(known, shape))
 
     def _reduce(self, name: str, args: Any, kwargs: Any, output: Any, _: Any) -> None:
         given = args[0]
@@ -507,7 +482,7 @@ class _Recorder(TorchFunctionMode):
             self.keep(output, _broadcast([(given, self._layouts[given])], tuple(output.shape)))
 
 
-_Follow = Callable[[_Recorder, str, Any, Any, Any, tuple[int, ...] | None], None]
+_Follow = Callable[[_Calls, str, Any, Any, Any, tuple[int, ...] | None], None]
 _NAMES = {
     "__add__": "add",
     "__radd__": "add",
@@ -529,30 +504,30 @@ _NAMES = {
     "moveaxis": "movedim",
 }
 _BY_NAME: dict[str, _Follow] = {
-    **dict.fromkeys(_SAME, _Recorder._same),
-    **dict.fromkeys(_RESHAPES, _Recorder._reshape),
-    **dict.fromkeys(("permute", "transpose", "swapaxes", "movedim", "t", "T", "mT", "adjoint"), _Recorder._permute),
-    **dict.fromkeys(_REDUCTIONS, _Recorder._reduce),
-    **dict.fromkeys((f"conv{n}d" for n in (1, 2, 3)), _Recorder._convolution),
-    **dict.fromkeys((f"conv_transpose{n}d" for n in (1, 2, 3)), _Recorder._convolution),
-    **dict.fromkeys(_RECURRENT, _Recorder._recurrent),
-    **dict.fromkeys(("scaled_dot_product_attention", "multi_head_attention_forward"), _Recorder._attention),
-    **dict.fromkeys(("matmul", "bmm", "rmatmul", "baddbmm", "mm", "addmm"), _Recorder._matmul),
-    **dict.fromkeys(_PARTS, _Recorder._part),
-    **dict.fromkeys(("unbind", "select"), _Recorder._unbind),
-    **dict.fromkeys(("expand", "expand_as", "repeat", "broadcast_to"), _Recorder._expand),
-    **dict.fromkeys((f"{pool}{n}d" for pool in _POOLS[:5] for n in (1, 2, 3)), _Recorder._pool),
-    **dict.fromkeys(_POOLS[5:], _Recorder._pool),
-    "linear": _Recorder._linear,
-    "embedding": _Recorder._embedding,
-    "cdist": _Recorder._cdist,
-    "cross_entropy": _Recorder._loss,
-    "nll_loss": _Recorder._loss,
-    "einsum": _Recorder._einsum,
-    "__getitem__": _Recorder._item,
-    "cat": _Recorder._cat,
-    "stack": _Recorder._stack,
-    "pad": _Recorder._pad,
+    **dict.fromkeys(_SAME, _Calls._same),
+    **dict.fromkeys(_RESHAPES, _Calls._reshape),
+    **dict.fromkeys(("permute", "transpose", "swapaxes", "movedim", "t", "T", "mT", "adjoint"), _Calls._permute),
+    **dict.fromkeys(_REDUCTIONS, _Calls._reduce),
+    **dict.fromkeys((f"conv{n}d" for n in (1, 2, 3)), _Calls._convolution),
+    **dict.fromkeys((f"conv_transpose{n}d" for n in (1, 2, 3)), _Calls._convolution),
+    **dict.fromkeys(_RECURRENT, _Calls._recurrent),
+    **dict.fromkeys(("scaled_dot_product_attention", "multi_head_attention_forward"), _Calls._attention),
+    **dict.fromkeys(("matmul", "bmm", "rmatmul", "baddbmm", "mm", "addmm"), _Calls._matmul),
+    **dict.fromkeys(_PARTS, _Calls._part),
+    **dict.fromkeys(("unbind", "select"), _Calls._unbind),
+    **dict.fromkeys(("expand", "expand_as", "repeat", "broadcast_to"), _Calls._expand),
+    **dict.fromkeys((f"{pool}{n}d" for pool in _POOLS[:5] for n in (1, 2, 3)), _Calls._pool),
+    **dict.fromkeys(_POOLS[5:], _Calls._pool),
+    "linear": _Calls._linear,
+    "embedding": _Calls._embedding,
+    "cdist": _Calls._cdist,
+    "cross_entropy": _Calls._loss,
+    "nll_loss": _Calls._loss,
+    "einsum": _Calls._einsum,
+    "__getitem__": _Calls._item,
+    "cat": _Calls._cat,
+    "stack": _Calls._stack,
+    "pad": _Calls._pad,
 }
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
-from debugkit._torch_private import in_transform, without_torch_function
+from debugkit._torch_private import without_torch_function
 from debugkit.finding import SourceLine
 from debugkit.frames import caller_of_operation, user_line
 from debugkit.interventions.batch_roles import is_index
+from debugkit.recorders.function_calls import FunctionObserver
 from debugkit.recorders.function_probe import FunctionProbe
 from debugkit.rules.dk326_mask_hides_content import AttentionMasks, InvertedMask
 from debugkit.setup import TrainingSetup
@@ -36,30 +36,29 @@ class _Mask:
     at: SourceLine | None
 
 
-class MasksProbe(FunctionProbe[AttentionMasks]):
+class MasksProbe(FunctionProbe[AttentionMasks, "_Calls"]):
     """Keeps boolean tensors of the masks' rows and keys until the step ends, and reads them then."""
 
     watch_steps = 3
+    partial = True
 
     def __init__(self, setup: TrainingSetup) -> None:
         running: list[str] = []
-        self._recorder = _Recorder(running)
-        super().__init__(setup, self._recorder, running)
+        super().__init__(setup, _Calls(running), running)
         self._last = AttentionMasks(0, None)
 
     @torch.no_grad()
     def end_step(self, _step: int, /) -> None:
         with without_torch_function():
-            padding = [found for ids in self._recorder.ids if (found := _padding_of(ids)) is not None]
-            pairs = [(mask, found) for mask in self._recorder.masks for found in padding if _fits(mask, found)]
+            padding = [found for ids in self.calls.ids if (found := _padding_of(ids)) is not None]
+            pairs = [(mask, found) for mask in self.calls.masks for found in padding if _fits(mask, found)]
             inverted = [(mask, found) for mask, found in pairs if bool((mask.visible == found).all())]
-        self._recorder.reset()
+        self.calls.reset()
         self._last = AttentionMasks(
             self._last.compared + len(pairs), self._last.inverted or (_described(inverted) if inverted else None)
         )
 
-    @property
-    def observation(self) -> AttentionMasks:
+    def observed(self) -> AttentionMasks:
         return self._last
 
 
@@ -77,9 +76,8 @@ def _described(inverted: Sequence[tuple[_Mask, Tensor]]) -> InvertedMask:
     )
 
 
-class _Recorder(TorchFunctionMode):
+class _Calls(FunctionObserver):
     def __init__(self, running: list[str]) -> None:
-        super().__init__()
         self._running = running
         self.reset()
 
@@ -87,17 +85,15 @@ class _Recorder(TorchFunctionMode):
         self.ids: list[Tensor] = []
         self.masks: list[_Mask] = []
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in _READS and not in_transform() and not torch.compiler.is_compiling():
-            with without_torch_function(), torch.no_grad():
-                self._note(name, args, kwargs)
-        return func(*args, **kwargs)
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        name: str = getattr(func, "__name__", "")
+        return name if name in _READS else None
 
-    def _note(self, name: str, args: Any, kwargs: Any) -> None:
+    def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:
+        with torch.no_grad():  # no decorator, whose frame would be between this one and the caller's
+            self._note(name, args, kwargs)
+
+    def _note(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         if name == "embedding":
             ids = args[0] if args else kwargs.get("input")
             if _is_batch_of_ids(ids) and len(self.ids) < _MOST_IDS:
@@ -107,7 +103,7 @@ class _Recorder(TorchFunctionMode):
             self.masks.append(_Mask(visible, name, module, user_line()))
 
 
-def _is_batch_of_ids(ids: Any) -> bool:
+def _is_batch_of_ids(ids: Any) -> TypeGuard[Tensor]:
     return isinstance(ids, Tensor) and ids.ndim == 2 and is_index(ids) and len(ids) >= _FEWEST_PADDED_ROWS
 
 

@@ -13,7 +13,7 @@ from debugkit.gradient_norms import GradientNorms
 from debugkit.loop.pace import TINY, TINY_EVERY, TINY_FIRST
 from debugkit.loop.probe_runner import ProbeRunner
 from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, SETTLING_STEPS, Probe
-from debugkit.rules.dk002_silent_broadcast import measure as silent_broadcast
+from debugkit.recorders.function_calls import FunctionCalls
 from debugkit.rules.dk205_gradient_spike.measure import GradientHistoryProbe
 from debugkit.setup import TrainingSetup
 from debugkit.watched_run import monitor_of
@@ -116,15 +116,17 @@ def test_later_steps_hook_only_what_the_loop_calls_except_where_values_are_sampl
     assert [step for step, has in enumerate(hooked) if has] == [*range(SETTLING_STEPS), *sampled]
 
 
-def test_modes_of_probes_see_neither_the_optimizer_nor_what_the_tool_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_of_functions_see_neither_the_optimizer_nor_what_the_tool_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[str] = []
-    original = silent_broadcast._Recorder.__torch_function__
+    original = FunctionCalls.__torch_function__
 
     def counted(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         seen.append(getattr(func, "__name__", ""))
         return original(self, func, types, args, kwargs)
 
-    monkeypatch.setattr(silent_broadcast._Recorder, "__torch_function__", counted)
+    monkeypatch.setattr(FunctionCalls, "__torch_function__", counted)
     model = Blocks()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     with debugkit.watch(model, optimizer):
@@ -151,6 +153,7 @@ def test_a_tiny_model_is_examined_in_fewer_steps_after_the_first_ones() -> None:
     later = [step for step in range(TINY_FIRST, 200) if step % TINY_EVERY == 0]
     assert losses_of(200, None) == [*range(TINY_FIRST), *later]
     assert losses_of(140, 1) == list(range(140))
+    assert losses_of(200, 3) == [*range(0, 3 * TINY_FIRST, 3), 195]
     assert losses_of(130, None, width=TINY) == list(range(130))
 
 
