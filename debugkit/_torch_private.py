@@ -299,6 +299,21 @@ def unsaved_buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
     return {name: module._buffers[name] for name in unsaved}
 
 
+HOOKS = {
+    "_forward_pre_hooks": "forward pre-hook",
+    "_forward_hooks": "forward hook",
+    "_backward_pre_hooks": "backward pre-hook",
+    "_backward_hooks": "backward hook",
+    "_post_accumulate_grad_hooks": "post-accumulate hook",
+}
+"""The attributes in which modules and tensors store their hooks, and what these are called."""
+
+
+def hooks_on(owner: nn.Module | Tensor, attribute: str) -> list[Callable[..., Any]]:
+    """The hooks in one of `HOOKS`; none where a module or tensor has no such attribute."""
+    return list((getattr(owner, attribute, None) or {}).values())
+
+
 def is_initialised(module: nn.Module) -> bool:
     """Whether `nn.Module.__init__` has run. Among all objects of the process some may be incomplete."""
     return "_modules" in vars(module)

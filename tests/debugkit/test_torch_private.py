@@ -218,6 +218,25 @@ def test_what_a_module_registers_is_read() -> None:
     assert list(private.unsaved_buffers_of(module)) == ["unsaved"]
 
 
+def test_the_hooks_on_modules_and_parameters_are_read() -> None:
+    def hook(*_: object) -> None:
+        return None
+
+    module = nn.Linear(1, 1)
+    assert not any(private.hooks_on(owner, name) for owner in (module, module.weight) for name in private.HOOKS)
+    module.register_forward_pre_hook(hook)
+    module.register_forward_hook(hook)
+    module.register_full_backward_pre_hook(hook)
+    module.register_full_backward_hook(hook)
+    module.weight.register_hook(hook)
+    module.weight.register_post_accumulate_grad_hook(hook)
+    on_module, on_weight = (
+        {name for name in private.HOOKS if private.hooks_on(owner, name) == [hook]} for owner in (module, module.weight)
+    )
+    assert on_module == {"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"}
+    assert on_weight == {"_backward_hooks", "_post_accumulate_grad_hooks"}
+
+
 def test_the_step_of_a_schedulers_constructor_is_told_from_the_loops() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     seen = []

@@ -210,6 +210,22 @@ def optimizer_made_in_each_epoch(program: Program) -> None:
     program.train, program.optimizer = train, None
 
 
+@fault(
+    "DK605", of="cosine_for_each_epoch_with_the_best_weights_kept", by="watch", says="registered again in every step"
+)
+def hook_registered_in_each_step(program: Program) -> None:
+    def train(self: Program) -> None:
+        features = []
+        for _ in range(8):
+            last = list(self.model.modules())[-1]
+            last.register_forward_hook(lambda _module, _args, output: features.append(output.detach()))  # DK605
+            self.optimizer.zero_grad()
+            self.loss(self.draw()).backward()
+            self.optimizer.step()
+
+    program.train = train
+
+
 @fault("DK512", of="gradients_cleared_by_hand", by="watch", says="those of the last batch only")
 def step_after_the_loop_over_the_batches(program: Program) -> None:
     def train(self: Program) -> None:

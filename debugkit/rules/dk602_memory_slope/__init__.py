@@ -25,7 +25,7 @@ each.
 
 ## Fix
 Find the objects that live longer than one step. `torch.cuda.memory._record_memory_history()` records what is allocated
-where. Limit the size of caches. DK601 and DK603 find the two most common causes in a loop.
+where. Limit the size of caches. DK601, DK603 and DK605 find the most common causes in a loop.
 
 ## When it stays silent
 - The first quarter of the steps is ignored, because optimizers create their state and libraries warm up.
@@ -100,7 +100,7 @@ _STILL = 0.5  # the share of the slope that the last third must have; below it, 
     certainty=Certainty.STATISTICAL,
     modes=("watch",),
     needs=(MemorySamples,),
-    consequence_of=("DK601", "DK603"),
+    consequence_of=("DK601", "DK603", "DK605"),
 )
 def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
     settled = seen.bytes[len(seen.bytes) // 4 :]

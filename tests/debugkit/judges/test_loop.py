@@ -23,6 +23,7 @@ from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMod
 from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.rules.dk512_gradients_discarded import Period, Periods
 from debugkit.rules.dk513_kept_weights_not_copied import KeptWeights, OwnWeightsLoaded
+from debugkit.rules.dk605_hooks_accumulate import HookCounts, RisingHooks
 
 LETTERS: dict[str, EventKind] = {
     "b": "backward",
@@ -305,3 +306,14 @@ def test_own_weights_that_were_loaded_are_named_with_what_changed_them() -> None
     assert not judged("DK513", KeptWeights(1, ()))
     with pytest.raises(NotExamined):
         judged("DK513", KeptWeights(0, ()))
+
+
+def test_hooks_whose_number_rises_in_each_step_are_one_finding_for_each_hook() -> None:
+    tower = RisingHooks("tower", False, "forward hook", "keep", 6, 4, SourceLine("train.py", 3))
+    weight = RisingHooks("head.weight", True, "backward hook", "clip", 6, 5, SourceLine("train.py", 9))
+    first, second = judged("DK605", HookCounts(7, (tower, replace(tower, owner="head"), weight)))
+    assert "`tower` has 6 forward hooks with this code after 7 steps, and so has 1 other." in first.message
+    assert (first.location.module, first.location.line) == ("tower", 3)
+    assert (second.location.parameter, second.location.line) == ("head.weight", 9)
+    assert not judged("DK605", HookCounts(7, (replace(tower, rises=3),)))
+    assert not judged("DK605", HookCounts(4, (tower,)))

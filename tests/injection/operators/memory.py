@@ -75,7 +75,7 @@ fault(
 )
 fault(
     "hook_for_each_step",
-    "DK602",
+    "DK605 DK602",
     "a hook that keeps what it sees is registered in every step",
     [
         (_HISTORY, r"\g<0>\n\1seen = []"),
