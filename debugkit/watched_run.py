@@ -280,7 +280,7 @@ def adopt(run: Run, model: nn.Module) -> ModuleHooks:
 
 
 def _failure(error: Exception) -> str:
-    line = raising_line(error.__traceback__)
+    line = raising_line(error.__traceback__, through_debugkit=True)
     where = f" at {line.file}:{line.line}" if line else ""
     return f"The loop raised {one_line(error)}{where}."
 

@@ -2,7 +2,9 @@
 
 ## What it finds
 Token ids without a row in the embedding, labels beyond the classes of the logits, and gather and one-hot indices beyond
-their dimension. Negative indices count as well. Indices are compared with the size of the table before the lookup runs.
+their dimension. Negative indices count as well. `check()` compares indices with the size of the table before the lookup
+runs. `watch()` compares those of a lookup that raised, where the CPU raises: the loop ends, and the report says which
+index it was.
 
 ## Why it hurts
 On the CPU it is an `IndexError` that does not name the id. On a GPU it is `device-side assert triggered`, reported at
@@ -84,7 +86,7 @@ class IndexRanges(PlainData):
     name="index-out-of-range",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "watch"),
     needs=(IndexRanges,),
 )
 def judge(seen: IndexRanges, context: Context) -> Iterator[Finding]:

@@ -1,17 +1,23 @@
 """Compares the indices of every lookup with the size of its table, before the lookup runs.
 
 On a GPU it cannot wait: an index out of range makes the device unusable for the process, and every later call raises.
+In a loop, comparing each lookup would be expensive. There a lookup that raised is read from the traceback.
 """
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from debugkit.frames import user_line
+from debugkit.finding import NotExamined, SourceLine
+from debugkit.frames import raising_line, user_line
 from debugkit.interventions.batch_roles import is_index
 from debugkit.recorders.function_calls import FunctionObserver
 from debugkit.recorders.function_probe import FunctionProbe
@@ -22,11 +28,15 @@ from debugkit.structure import tensors_in
 _EMBEDDINGS = ("embedding", "embedding_bag")
 _CLASSIFICATIONS = ("cross_entropy", "nll_loss")
 _LOOKUPS = frozenset({*_EMBEDDINGS, *_CLASSIFICATIONS, "gather", "one_hot"})
+_TABLES = {"embedding": "weight", "cross_entropy": "target", "nll_loss": "target"}
+"""Functions written in Python, whose frames hold their arguments: the name of the second one."""
 _MOST_SAMPLES = 5
+_Lookup = tuple[Tensor, int, Tensor | None, int | None]
+"""The indices of a call, the number of rows, the table, and the ignored label."""
 
 
 class IndexRangesProbe(FunctionProbe[IndexRanges, "_Calls"]):
-    """Observes each step. On a GPU it waits for the device at each lookup."""
+    """Observes each step. On a GPU it waits for the device at each lookup. Under `watch()` it attaches nothing."""
 
     partial = True
 
@@ -35,11 +45,27 @@ class IndexRangesProbe(FunctionProbe[IndexRanges, "_Calls"]):
         super().__init__(setup, calls, calls.running)
         self._last = IndexRanges(())
 
+    @property
+    def _in_a_loop(self) -> bool:
+        return self.setup.batch is None
+
+    def __enter__(self) -> Self:
+        return self if self._in_a_loop else super().__enter__()
+
     def end_step(self, _step: int, /) -> None:
         self._last = IndexRanges(tuple(self.calls.lookups))
         self.calls.lookups.clear()
 
+    @torch.no_grad()
+    def loop_failed(self) -> None:
+        error = sys.exception()
+        if isinstance(error, IndexError):
+            self.calls.read_traceback(error.__traceback__)
+        self._last = IndexRanges(tuple(self.calls.lookups))
+
     def observed(self) -> IndexRanges:
+        if self._in_a_loop and not self._last.lookups:
+            raise NotExamined("Every lookup is compared by debugkit.check(); in a loop, one that raised is.")
         return self._last
 
 
@@ -59,9 +85,21 @@ class _Calls(FunctionObserver):
     def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:
         lookup = _lookup(name, args, kwargs)
         if lookup is not None:
-            self._record(name, *lookup)
+            self._record(name, lookup, user_line())
 
-    def _record(self, name: str, indices: Tensor, rows: int, table: Tensor | None, ignored: int | None) -> None:
+    def read_traceback(self, innermost: TracebackType | None) -> None:
+        """Record the lookup that raised, if its tensors are on the CPU. PyTorch's function still holds them."""
+        at = raising_line(innermost, through_debugkit=True)  # a function mode is between
+        for frame, _ in traceback.walk_tb(innermost):
+            name, given = frame.f_code.co_name, frame.f_locals
+            if frame.f_code.co_filename == F.__file__ and name in _TABLES:
+                tensors = [given.get("input"), given.get(_TABLES[name])]
+                lookup = _lookup(name, tensors, {"ignore_index": given.get("ignore_index", -100)})
+                if lookup is not None and lookup[0].device.type == "cpu":
+                    self._record(name, lookup, at)
+
+    def _record(self, name: str, lookup: _Lookup, at: SourceLine | None) -> None:
+        indices, rows, table, ignored = lookup
         found = indices.detach()
         counted = found if ignored is None else found[found != ignored]
         if counted.numel() == 0:
@@ -75,7 +113,7 @@ class _Calls(FunctionObserver):
             parameter=self.setup.parameter_paths.get(id(table)),
             module=self.running[-1] if self.running else None,
             ignored=ignored,
-            at=user_line(),
+            at=at,
         )
         if seen.fits:
             self.lookups[seen] = None
@@ -87,8 +125,7 @@ class _Calls(FunctionObserver):
             raise IndexError(f"index out of range in self: {highest if highest >= rows else lowest} of {rows} rows")
 
 
-def _lookup(name: str, args: Any, kwargs: Any) -> tuple[Tensor, int, Tensor | None, int | None] | None:
-    """The indices of a call, the number of rows, the table, and the ignored label."""
+def _lookup(name: str, args: Any, kwargs: Any) -> _Lookup | None:
     given = [*args, *(kwargs[key] for key in ("input", "weight", "target", "dim", "index") if key in kwargs)]
     if name in _EMBEDDINGS and len(given) > 1 and _is_lookup(given[0], given[1]):
         return given[0], given[1].shape[0], given[1], None

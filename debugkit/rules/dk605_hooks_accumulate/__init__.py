@@ -1,4 +1,4 @@
-"""The loop registers the same hook again in every step, so a forward or backward pass calls more of them each time.
+"""The loop registers the same hook again in every step and removes none, so each pass calls more of them.
 
 ## What it finds
 A module or parameter on which the number of hooks with the same code rises from each step to the next. Forward hooks,

@@ -77,3 +77,45 @@ def gathered_beyond_the_logits():
         "loss_fn": loss_fn,
         "expect": {"message": "Index 9 in `token` is out of range: `gather` has 3 entries"},
     }
+
+
+def loop_that_meets_the_token_in_a_later_step():
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, vocab_size=50
+    )
+    model = LlamaForCausalLM(config)
+
+    def loop(model, optimizer):
+        for step in range(6):
+            ids = torch.randint(0, 50, (3, 6))
+            if step == 4:
+                ids[1, 2] = 50
+            optimizer.zero_grad()
+            model(input_ids=ids).logits.square().mean().backward()
+            optimizer.step()
+
+    return {
+        "model": model,
+        "optimizer": torch.optim.AdamW(model.parameters()),
+        "loop": loop,
+        "raises": IndexError,
+        "expect": {
+            "parameter": "model.embed_tokens.weight",
+            "message": "Index 50 is out of range: `model.embed_tokens.weight` has 50 rows, 0 to 49.",
+        },
+    }
+
+
+def loop_that_meets_the_label_in_its_first_step():
+    def loop(model, optimizer):
+        optimizer.zero_grad()
+        F.cross_entropy(model(torch.randn(4, 4)), torch.tensor([0, 1, 2, 3])).backward()  # DK006
+
+    model = nn.Linear(4, 3)
+    return {
+        "model": model,
+        "optimizer": torch.optim.AdamW(model.parameters()),
+        "loop": loop,
+        "raises": IndexError,
+        "expect": {"message": "Index 3 is out of range: `cross_entropy` has 3 classes, 0 to 2."},
+    }

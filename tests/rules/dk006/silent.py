@@ -85,3 +85,21 @@ def gathered_along_the_last_dimension():
         "batch": {"x": torch.randn(5, 4), "y": torch.tensor([0, 1, 2, 2, 2])},
         "loss_fn": loss_fn,
     }
+
+
+def loop_that_raises_another_index_error():
+    model = nn.Linear(4, 3)
+
+    def loop(model, optimizer):
+        optimizer.zero_grad()
+        F.cross_entropy(model(torch.randn(4, 4)), torch.tensor([0, 1, 2, 2])).backward()
+        optimizer.step()
+        model.weight[3]
+
+    return {
+        "model": model,
+        "optimizer": torch.optim.AdamW(model.parameters()),
+        "loop": loop,
+        "raises": IndexError,
+        "expect": {"not_examined": "in a loop, one that raised is"},
+    }
