@@ -9,7 +9,19 @@ from torch import nn
 import debugkit
 
 OF_THE_LOOP = ("DK501", "DK502", "DK503", "DK504", "DK505")
-NEED_SEVERAL_STEPS = ("DK115", "DK119", "DK205", "DK206", "DK207", *OF_THE_LOOP, "DK507", "DK601", "DK602", "DK605", "DK705")
+NEED_SEVERAL_STEPS = (
+    "DK115",
+    "DK119",
+    "DK205",
+    "DK206",
+    "DK207",
+    *OF_THE_LOOP,
+    "DK507",
+    "DK601",
+    "DK602",
+    "DK605",
+    "DK705",
+)
 
 
 def policy() -> tuple[nn.Module, torch.optim.Optimizer]:
