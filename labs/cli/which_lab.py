@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
-from labs.grading.catalog import Lab, find
+from labs.grading.catalog import Lab, UnknownLabError, all_labs, find
 from labs.learner.pack import are_own
 from labs.learner.progress import Progress
 from labs.learner.workspace import Workspace, resolve
@@ -33,13 +33,45 @@ def lab_of(number: str, here: Workspace) -> Lab:
 
 def shipped_lab(number: str) -> Lab:
     """The lab or capstone of that number. Raises UnknownLabError."""
-    if has_capstones():
-        from labs.capstones.capstone import find_capstone
+    if not has_capstones():
+        return find(number)
+    from labs.capstones.capstone import find_capstone
 
-        capstone = find_capstone(number)
-        if capstone is not None:
-            return capstone
-    return find(number)
+    capstone = find_capstone(number)
+    if capstone is not None:
+        return capstone
+    try:
+        return find(number)
+    except UnknownLabError as error:
+        _suggest_a_capstone(number)
+        if "Did you mean" in str(error):
+            raise
+    there = _ranges([lab.id for lab in all_labs()])
+    more = ", ".join(one.id.upper() for one in shipped_capstones())
+    raise UnknownLabError(
+        f"There is no lab {number}. Labs: {there}. Capstones: {more}. `lab list` shows what each is about."
+    )
+
+
+def _suggest_a_capstone(number: str) -> None:
+    """Raises UnknownLabError if a capstone has the most similar name of all."""
+    from difflib import get_close_matches  # imported only for a mistyped name
+
+    capstones = {one.slug: one.id.upper() for one in shipped_capstones()}
+    near = get_close_matches(number.lower(), [*(lab.slug for lab in all_labs()), *capstones], n=1)
+    if near and near[0] in capstones:
+        raise UnknownLabError(f"There is no lab {number}. Did you mean `{capstones[near[0]]}`, {near[0]}?") from None
+
+
+def _ranges(numbers: Sequence[str]) -> str:
+    """Ascending numbers, with neighbours together: `01–07, 11`."""
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
 def shipped_capstones() -> Sequence[Lab]:

@@ -14,7 +14,8 @@ import pytest
 from child_processes import run
 from labs import cli
 from labs.cli.failures import explain
-from labs.grading.catalog import Lab
+from labs.cli.which_lab import shipped_lab
+from labs.grading.catalog import Lab, UnknownLabError
 from labs.learner import workspace as learner_workspace
 from labs.learner.workspace import Workspace
 
@@ -39,6 +40,22 @@ def test_a_lab_that_does_not_exist(lab_command: Run, verb: str) -> None:
     assert "There is no lab swaped_order. Did you mean `03`, swapped_order?" in one_sentence(
         lab_command(verb, "swaped_order")
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("10", "Labs: 01–07, 11–18, 21–28, "),
+        ("c9", "Capstones: 97, 98, 99, C1, C2, C3. `lab list`"),
+        ("gripper_never_close", "Did you mean `03`, gripper_never_closes?"),
+        ("creeps_on_a_robot", "Did you mean `C1`, creeps_on_the_robot?"),
+    ],
+)
+def test_the_shipped_labs_and_capstones_are_suggested(typed: str, answer: str) -> None:
+    with pytest.raises(UnknownLabError) as raised:
+        shipped_lab(typed)
+    assert str(raised.value).startswith(f"There is no lab {typed}. ")
+    assert answer in str(raised.value)
 
 
 @pytest.mark.parametrize("verb", ["run", "hint", "watch", "diagnose", "diff", "reset"])
