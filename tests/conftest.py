@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # `pytest -n` fills the cores with processes, and at one thread results repeat bitwise.
 THREADS = os.environ.get("TEST_THREADS", "1")  # .ci/processors tests with more
 os.environ["OMP_NUM_THREADS"] = THREADS  # before torch is imported, and for the processes that tests start
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # torch 2.6 starts a process for more that outlives the test
 os.environ["LAB_LANG"] = "en"  # whatever the developer's locale is
 if "torch" in sys.modules:
     sys.modules["torch"].set_num_threads(int(THREADS))
