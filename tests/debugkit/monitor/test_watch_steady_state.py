@@ -153,7 +153,7 @@ def test_a_tiny_model_is_examined_in_fewer_steps_after_the_first_ones() -> None:
     later = [step for step in range(TINY_FIRST, 200) if step % TINY_EVERY == 0]
     assert losses_of(200, None) == [*range(TINY_FIRST), *later]
     assert losses_of(140, 1) == list(range(140))
-    assert losses_of(200, 3) == [*range(0, 3 * TINY_FIRST, 3), 195]
+    assert losses_of(250, 3) == [*range(0, 3 * TINY_FIRST, 3), 4 * TINY_EVERY]
     assert losses_of(130, None, width=TINY) == list(range(130))
 
 
