@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from debugkit.finding import SourceLine
@@ -80,6 +80,17 @@ def raising_line(traceback: TracebackType | None, *, through_debugkit: bool = Fa
 def function_name(function: Callable[..., Any]) -> str:
     """The name of a function, or the class name of another callable."""
     return getattr(function, "__name__", type(function).__name__)
+
+
+def code_of(function: Callable[..., Any]) -> CodeType | None:
+    """The code that runs for a callable: of a function, a method, a partial or an object that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    defined = getattr(function, "__func__", function)
+    if not hasattr(defined, "__code__"):
+        defined = getattr(type(function), "__call__", None)  # noqa: B004 - the code is read, not called
+    code = getattr(defined, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def definition_line(function: Callable[..., Any]) -> SourceLine | None:

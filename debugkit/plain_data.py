@@ -31,3 +31,8 @@ def short_line(line: SourceLine) -> str:
     path = Path(line.file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{shown}:{line.line}"
+
+
+def at_line(line: SourceLine | None) -> str:
+    """` at policy.py:20`, to follow the name of an exception or an event; empty if the line is not known."""
+    return f" at {short_line(line)}" if line else ""

@@ -21,6 +21,7 @@ from debugkit.finding import NotExamined, Unexamined
 from debugkit.frames import one_line, raising_line
 from debugkit.judging import Observations, judge
 from debugkit.observation import Measurement, functions_of, measurement_of, probes_of
+from debugkit.plain_data import at_line
 from debugkit.preserve_state import preserved
 from debugkit.probe import Probe
 from debugkit.report import Report, fingerprint
@@ -208,7 +209,7 @@ def _attempt(
         elif line is None:
             missing[kind] = Unexamined("", f"Observing it raised {one_line(error)}.", error)
         else:
-            missing[kind] = Unexamined("", f"The model raised {one_line(error)} at {line.file}:{line.line}.")
+            missing[kind] = Unexamined("", f"The model raised {one_line(error)}{at_line(line)}.")
 
 
 def _was_declared(setup: TrainingSetup, measurement: Measurement) -> bool:

@@ -16,6 +16,7 @@ from torch import nn
 from debugkit.declare import Declare
 from debugkit.finding import SourceLine
 from debugkit.judging import judge
+from debugkit.plain_data import short_line
 from debugkit.randomness import Randomness
 from debugkit.report import Report
 from debugkit.rule import find_rule
@@ -69,7 +70,7 @@ def repeat(snapshot: str | Path, build: str | None = None) -> Replay:
         outside = recorded is not None and (recorded.forward or recorded.gradient)
         place = outside.at if isinstance(outside, NonfiniteOrigin) else None
         notes = [
-            f"the recorded operation is in the loop at {place.file}:{place.line}, outside the model"
+            f"the recorded operation is in the loop at {short_line(place)}, outside the model"
             if place is not None and isinstance(outside, NonfiniteOrigin) and outside.module is None
             else "every value of the repeated step is finite"
         ]

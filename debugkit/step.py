@@ -15,6 +15,7 @@ from debugkit._torch_private import is_compiled
 from debugkit.distributed.wrappers import without_communication
 from debugkit.finding import NotExamined
 from debugkit.frames import one_line, raising_line
+from debugkit.plain_data import at_line
 from debugkit.probe import PHASES, Phase, Probe
 from debugkit.setup import TrainingSetup
 
@@ -77,7 +78,7 @@ class ObservedStep:
         if isinstance(self.error, NotExamined):
             return str(self.error)
         line = raising_line(self.error.__traceback__)
-        where = f" at {line.file}:{line.line}" if line else ""
+        where = at_line(line)
         return f"The training step raised {one_line(self.error)}{where}."
 
     def observation_of(self, probe: Probe[Any]) -> object:

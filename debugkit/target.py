@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from debugkit.frames import one_line, raising_line
+from debugkit.plain_data import at_line
 from debugkit.preflight import check
 
 
@@ -74,5 +75,5 @@ def _guarded(act: Callable[[], Any], what: str) -> Any:
         raise
     except Exception as error:
         line = raising_line(error.__traceback__)
-        where = f" at {line.file}:{line.line}" if line else ""
+        where = at_line(line)
         raise TargetError(f"{what} raised {one_line(error)}{where}.") from error

@@ -35,6 +35,7 @@ from debugkit.loop.step_counts import StepCounts
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.observation import probes_of
 from debugkit.on_finding import OnFinding, tell
+from debugkit.plain_data import at_line
 from debugkit.recorders.activations import Activations
 from debugkit.recorders.output_ranges import ModuleHooks
 from debugkit.report import DebugkitError, Report, fingerprint
@@ -281,7 +282,7 @@ def adopt(run: Run, model: nn.Module) -> ModuleHooks:
 
 def _failure(error: Exception) -> str:
     line = raising_line(error.__traceback__, through_debugkit=True)
-    where = f" at {line.file}:{line.line}" if line else ""
+    where = at_line(line)
     return f"The loop raised {one_line(error)}{where}."
 
 

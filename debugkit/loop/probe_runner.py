@@ -15,7 +15,7 @@ from debugkit.frames import one_line
 from debugkit.gradient_norms import GradientNorms
 from debugkit.observer import Observer
 from debugkit.probe import Probe
-from debugkit.recorders.function_calls import FunctionCalls
+from debugkit.recorders.function_calls import is_shared
 from debugkit.setup import TrainingSetup
 
 
@@ -52,7 +52,7 @@ class ProbeRunner(Observer):
         with without_torch_function():
             probe.__enter__()
         added = [mode for mode in mode_stack() if not _among(mode, before)]
-        self._modes[probe.yields] = [mode for mode in added if not isinstance(mode, FunctionCalls)]
+        self._modes[probe.yields] = [mode for mode in added if not is_shared(mode)]
         self._attached.append(probe)
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class ProbeRunner(Observer):
         self._each("before_optimizer_step", optimizer)
         stack = mode_stack()
         ours = [mode for modes in self._modes.values() for mode in modes]
-        others = [mode for mode in stack if not isinstance(mode, FunctionCalls) and not _among(mode, ours)]
+        others = [mode for mode in stack if not is_shared(mode) and not _among(mode, ours)]
         if len(others) < len(stack):
             set_mode_stack(others)
             self._off = others, stack
@@ -201,7 +201,7 @@ def _is_sampled(probe: Probe[object]) -> bool:
 
 
 def _is_unused(mode: Any) -> bool:
-    return isinstance(mode, FunctionCalls) and not mode.observers
+    return is_shared(mode) and not mode.observers
 
 
 def _among(mode: Any, modes: list[Any]) -> bool:

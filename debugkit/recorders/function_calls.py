@@ -6,8 +6,8 @@ read. Here the probes share one mode, which determines once for each function wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -34,13 +34,16 @@ class FunctionObserver:
     With `may_stop`, an exception of `before` reaches the program, in place of the call.
     """
 
+    functions: ClassVar[Collection[str]] = ()
+    """The names of the functions whose calls are observed."""
     in_transforms: ClassVar[bool] = False
     may_stop: ClassVar[bool] = False
     error: Exception | None = None
 
     def name_of(self, func: Callable[..., Any]) -> str | None:
         """The name under which `before` and `after` receive a function; None if they do not. Called once for each."""
-        raise NotImplementedError
+        name: str = getattr(func, "__name__", "")
+        return name if name in self.functions else None
 
     def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> Any:
         """A call begins. `after` receives the result."""
@@ -53,7 +56,7 @@ Listed = tuple[FunctionObserver, str]
 
 
 class FunctionCalls(TorchFunctionMode):
-    """The shared mode. `attach` and `detach` are its only users."""
+    """The shared mode. Only `attach` and `detach` put it on PyTorch's stack and take it off."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,9 +119,14 @@ def _in_transforms(listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
     return tuple(one for one in listed if one[0].in_transforms)
 
 
+def is_shared(mode: Any) -> TypeGuard[FunctionCalls]:
+    """Whether a mode of PyTorch's stack is the shared one, which no probe owns."""
+    return isinstance(mode, FunctionCalls)
+
+
 def attach(observer: FunctionObserver) -> FunctionCalls:
     """Notify `observer` of the calls of this thread, by the mode that is on the stack or by a new one. Returns it."""
-    mode = next((mode for mode in mode_stack() if isinstance(mode, FunctionCalls)), None)
+    mode = next((mode for mode in mode_stack() if is_shared(mode)), None)
     if mode is None:
         mode = FunctionCalls()
         mode.__enter__()  # type: ignore[no-untyped-call]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,11 +64,13 @@ def run_that_raises(error: BaseException, **keywords: Any) -> debugkit.Run:
     return run
 
 
-def test_a_loop_that_raised_is_the_failure_of_its_report() -> None:
+def test_a_loop_that_raised_is_the_failure_of_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path(__file__)
+    monkeypatch.chdir(here.parent)
     report = run_that_raises(KeyError("action")).report
     assert report.failure is not None
     assert report.failure.startswith("The loop raised KeyError: 'action' at ")
-    assert report.failure.endswith(f"{__file__}:{run_that_raises.__code__.co_firstlineno + 9}.")
+    assert report.failure.endswith(f" at {here.name}:{run_that_raises.__code__.co_firstlineno + 9}.")
     assert not report.ok
     with pytest.raises(debugkit.DebugkitError, match="KeyError"):
         report.raise_for_errors()

@@ -31,8 +31,8 @@ def alone():
 def meet_and_hurry(seconds=2):
     """Wait for the other rank as long as it takes; a call after this one raises if it waits for more than `seconds`.
 
-    gloo of older torch (2.6) keeps the timeout that its group began with. There rank 1 exits, a moment later, and rank 0's
-    call raises because the connection is closed.
+    gloo of older torch (2.6) keeps the timeout that its group began with. There rank 1 exits a moment later, and rank
+    0's call raises because the connection is closed.
     """
     dist.barrier()
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,15 +92,13 @@ def _soft_target(numbers: list[float]) -> SoftTarget | None:
 
 
 class _Calls(FunctionObserver):
+    functions = _PARTITION + _LOSSES
+
     in_transforms = True
 
     def __init__(self) -> None:
         self.losses: list[_Call] = []
         self.normalises = False
-
-    def name_of(self, func: Callable[..., Any]) -> str | None:
-        name: str = getattr(func, "__name__", "")
-        return name if name in _PARTITION + _LOSSES else None
 
     @torch.no_grad()
     def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], output: Any, _begun: Any, /) -> None:

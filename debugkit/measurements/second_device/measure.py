@@ -21,6 +21,7 @@ from debugkit.measurements.second_device import SecondDevice, StrayTensor
 from debugkit.measurements.second_device.disposable_child import ChildFailed, in_child
 from debugkit.measurements.second_device.pretended_device import PretendedDevice, ValueRecorder
 from debugkit.measurements.second_device.stray_tensors import StrayTensorMode
+from debugkit.plain_data import at_line
 from debugkit.preserve_state import preserved
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import follow_modules
@@ -148,7 +149,7 @@ def _run(setup: TrainingSetup, batch: Any, strays: StrayTensorMode, device: str)
 
 def _why(error: Exception, strays: StrayTensorMode) -> str:
     line = raising_line(error.__traceback__)
-    where = f" at {line.file}:{line.line}" if line else ""
+    where = at_line(line)
     operation = operation_that_needs_values(error)
     if operation is not None:
         return f"The {strays.phase} ended{where} in {operation}, which needs values; a simulated device has none."

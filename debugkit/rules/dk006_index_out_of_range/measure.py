@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -70,16 +70,14 @@ class IndexRangesProbe(FunctionProbe[IndexRanges, "_Calls"]):
 
 
 class _Calls(FunctionObserver):
+    functions = _LOOKUPS
+
     may_stop = True
 
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup = setup
         self.running: list[str] = []
         self.lookups: dict[IndexRange, None] = {}
-
-    def name_of(self, func: Callable[..., Any]) -> str | None:
-        name: str = getattr(func, "__name__", "")
-        return name if name in _LOOKUPS else None
 
     @torch.no_grad()
     def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -50,13 +50,11 @@ class PlaceholdersProbe(FunctionProbe[Placeholders, "_Calls"]):
 
 
 class _Calls(FunctionObserver):
+    functions = _SCATTERS
+
     def __init__(self) -> None:
         self.running: list[str] = []
         self.merges: list[tuple[str, Tensor, int, str | None, SourceLine | None]] = []
-
-    def name_of(self, func: Callable[..., Any]) -> str | None:
-        name: str = getattr(func, "__name__", "")
-        return name if name in _SCATTERS else None
 
     @torch.no_grad()
     def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -45,14 +45,12 @@ class UnusedResultsProbe(FunctionProbe[UnusedResults, "_Calls"]):
 
 
 class _Calls(FunctionObserver):
+    functions = _PURE
+
     def __init__(self, running: list[str]) -> None:
         self.found: dict[tuple[str, SourceLine], tuple[str | None, tuple[int, ...], int]] = {}
         self._running = running
         self._dropping = _DroppingCalls()
-
-    def name_of(self, func: Callable[..., Any]) -> str | None:
-        name: str = getattr(func, "__name__", "")
-        return name if name in _PURE else None
 
     def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], _output: Any, _begun: Any, /) -> None:
         if args and isinstance(args[0], Tensor) and not {"out", "inplace"} & kwargs.keys():

@@ -84,7 +84,6 @@ class _Ran:
 
 def compare_the_terms(setup: TrainingSetup) -> WeightedTerms:
     """Without terms, if none is much larger than the others, or if a large one depends on the targets."""
-    _, threshold = quiet_floor(setup)
     ran = _run(setup)
     if len(ran.terms) < 2:
         raise NotExamined("The loss is not a sum of terms.")
@@ -95,6 +94,7 @@ def compare_the_terms(setup: TrainingSetup) -> WeightedTerms:
         raise NotExamined("A term of the loss is not finite.")
     if TIMES_AS_LARGE * min(map(abs, values)) > max(map(abs, values)):
         return WeightedTerms((), 0.0, 0.0, ())
+    _, threshold = quiet_floor(setup)
     targets, depending = _that_depend_on_targets(setup, ran, threshold)
     if not targets:
         return WeightedTerms((), 0.0, 0.0, ())

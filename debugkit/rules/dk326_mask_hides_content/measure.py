@@ -76,33 +76,6 @@ def _described(inverted: Sequence[tuple[_Mask, Tensor]]) -> InvertedMask:
     )
 
 
-class _Calls(FunctionObserver):
-    def __init__(self, running: list[str]) -> None:
-        self._running = running
-        self.reset()
-
-    def reset(self) -> None:
-        self.ids: list[Tensor] = []
-        self.masks: list[_Mask] = []
-
-    def name_of(self, func: Callable[..., Any]) -> str | None:
-        name: str = getattr(func, "__name__", "")
-        return name if name in _READS else None
-
-    def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:
-        with torch.no_grad():  # no decorator, whose frame would be between this one and the caller's
-            self._note(name, args, kwargs)
-
-    def _note(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        if name == "embedding":
-            ids = args[0] if args else kwargs.get("input")
-            if _is_batch_of_ids(ids) and len(self.ids) < _MOST_IDS:
-                self.ids.append(ids.detach())
-        elif len(self.masks) < _MOST_MASKS and (visible := _READS[name](args, kwargs)) is not None:
-            module = self._running[-1] if self._running else None
-            self.masks.append(_Mask(visible, name, module, user_line()))
-
-
 def _is_batch_of_ids(ids: Any) -> TypeGuard[Tensor]:
     return isinstance(ids, Tensor) and ids.ndim == 2 and is_index(ids) and len(ids) >= _FEWEST_PADDED_ROWS
 
@@ -151,6 +124,31 @@ _READS: dict[str, Callable[[Any, Any], Tensor | None]] = {
     "masked_fill": _filled_scores,
     "masked_fill_": _filled_scores,
 }
+
+
+class _Calls(FunctionObserver):
+    functions = _READS
+
+    def __init__(self, running: list[str]) -> None:
+        self._running = running
+        self.reset()
+
+    def reset(self) -> None:
+        self.ids: list[Tensor] = []
+        self.masks: list[_Mask] = []
+
+    def before(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], /) -> None:
+        with torch.no_grad():  # no decorator, whose frame would be between this one and the caller's
+            self._note(name, args, kwargs)
+
+    def _note(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        if name == "embedding":
+            ids = args[0] if args else kwargs.get("input")
+            if _is_batch_of_ids(ids) and len(self.ids) < _MOST_IDS:
+                self.ids.append(ids.detach())
+        elif len(self.masks) < _MOST_MASKS and (visible := _READS[name](args, kwargs)) is not None:
+            module = self._running[-1] if self._running else None
+            self.masks.append(_Mask(visible, name, module, user_line()))
 
 
 def _padding_of(ids: Tensor) -> Tensor | None:

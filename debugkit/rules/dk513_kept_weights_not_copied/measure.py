@@ -80,14 +80,15 @@ class KeptWeightsProbe(Probe[KeptWeights]):
 
     def _own_weights(self, module: nn.Module, state_dict: Any) -> OwnWeightsLoaded | None:
         tensors = _tensors(state_dict)
-        kept = [self._kept.get(tensor) for tensor in tensors]
-        first = kept[0] if kept else None
-        if first is None or (first.steps, first.loads) == (self._steps, self._loads):
+        kept = [known for tensor in tensors if (known := self._kept.get(tensor)) is not None]
+        if not kept or len(kept) < len(tensors):
+            return None
+        first = kept[0]
+        if (first.steps, first.loads) == (self._steps, self._loads):
             return None
         own = {one.data_ptr() for one in (*module.parameters(), *module.buffers()) if _is_plain(one)}
-        if not all(known is not None and one.data_ptr() in own for one, known in zip(tensors, kept, strict=True)):
-            return None
-        if not any(version_of(one) > known.version for one, known in zip(tensors, kept, strict=True) if known):
+        changed = [version_of(one) > known.version for one, known in zip(tensors, kept, strict=True)]
+        if not any(changed) or not all(one.data_ptr() in own for one in tensors):
             return None
         return OwnWeightsLoaded(
             module=type(module).__name__,

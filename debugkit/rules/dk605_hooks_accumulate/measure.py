@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from debugkit._torch_private import HOOKS, hooks_on
 from debugkit.finding import SourceLine
-from debugkit.frames import is_users
+from debugkit.frames import code_of, is_users
 from debugkit.module_paths import plain_path
 from debugkit.probe import Probe
 from debugkit.rules.dk605_hooks_accumulate import HookCounts, RisingHooks
@@ -78,17 +77,6 @@ def _keys(model: nn.Module) -> Iterator[_Key]:
 def _of(path: str, owner: nn.Module | Tensor) -> Iterator[_Key]:
     for attribute, kind in HOOKS.items():
         for hook in hooks_on(owner, attribute):
-            code = _code_of(hook)
+            code = code_of(hook)
             if code is not None and is_users(code.co_filename):
                 yield _Key(plain_path(path), isinstance(owner, Tensor), kind, code)
-
-
-def _code_of(hook: Callable[..., Any]) -> CodeType | None:
-    """The code that runs for a hook: of a function, a method, a partial or an object that can be called."""
-    while isinstance(hook, functools.partial):
-        hook = hook.func
-    function = getattr(hook, "__func__", hook)
-    if not hasattr(function, "__code__"):
-        function = getattr(type(hook), "__call__", None)  # noqa: B004 - the code is read, not called
-    code = getattr(function, "__code__", None)
-    return code if isinstance(code, CodeType) else None
