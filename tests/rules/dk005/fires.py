@@ -2,6 +2,10 @@
 
 import torch
 from torch import nn
+from torch.utils import backend_registration
+
+HAS_SIMULATED_DEVICE = hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
+"""Older torch than 2.10 has none: without an accelerator, no step runs on a second device."""
 
 
 class PositionTable(nn.Module):
@@ -37,8 +41,8 @@ def position_table():
         "expect": {
             "module": "positions",
             "parameter": "positions.table",
-            "severity": "error",
-            "message": "On a second device the step fails",
+            "severity": "error" if HAS_SIMULATED_DEVICE else "info",
+            "message": "On a second device the step fails" if HAS_SIMULATED_DEVICE else "is a plain tensor",
         },
     }
 
