@@ -34,6 +34,8 @@ where. Limit the size of caches. DK601, DK603 and DK605 find the most common cau
   step is enough, if that is at least 8 KiB.
 - Memory that is given back: a fall of half of what the steps kept, as when a collection frees the run's own objects, or
   when a list is emptied at the end of an epoch.
+- Objects that refer to each other and wait for a garbage collection, which a short run may end without. Where memory
+  has grown, one collection at the end of the run shows how much it frees.
 - Batches of different length, whose memory goes up and down, and episodes that become longer, whose outputs are freed
   before the next one begins.
 
@@ -41,7 +43,8 @@ Memory that the allocator only keeps in reserve is not counted. A cache with a s
 like one without a limit.
 
 ## Cost
-One number is recorded per step.
+One number is recorded per step, and in fewer of them after 64 steps. At the end of a short run whose memory has grown,
+garbage is collected once.
 
 ## Lesson
 [Lab 64](../../lessons/memory/64_fine_on_fifty.md)
@@ -70,13 +73,14 @@ class MemorySamples(PlainData):
 
     `where` is `cuda:0`, counted by PyTorch's allocator, or `host`, counted by the C library. Both count allocated
     bytes, without the memory that is only kept in reserve. `weights` are the bytes of the parameters that receive a
-    gradient.
+    gradient. `garbage` are the bytes that a garbage collection freed at the end of a short run whose memory had grown.
     """
 
     where: str
     every: int
     bytes: tuple[int, ...]
     weights: int = 0
+    garbage: int = 0
 
 
 PROBABILITY = 0.01
@@ -90,6 +94,7 @@ _EXCEPTIONS = 8  # one rise in this many may be smaller, or a fall
 _KEPT = 0.5  # the share of regular rises that must be left after a fall: a collection may free older garbage
 SMALL_SLOPE = 8 * 2**10  # bytes per step: a smaller model's weights are no more than what a loop logs
 _FIX = "Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop."
+LEAST_GROWTH = SMALL_SLOPE * FEWEST_RISES
 _STILL = 0.5  # the share of the slope that the last third must have; below it, the growth has ended
 
 
@@ -103,7 +108,7 @@ _STILL = 0.5  # the share of the slope that the last third must have; below it, 
     consequence_of=("DK601", "DK603", "DK605"),
 )
 def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
-    settled = seen.bytes[len(seen.bytes) // 4 :]
+    settled = _settled(seen.bytes)
     if len(settled) < 12 or (context.ended and len(seen.bytes) < ENOUGH):
         yield from _short_run(seen, settled, context)
         return
@@ -143,6 +148,8 @@ def _short_run(seen: MemorySamples, settled: Sequence[int], context: Context) ->
         return
     if _gives_back(rises, usual, len(seen.bytes) - len(settled)):
         return
+    if seen.garbage > (1 - _KEPT) * sum(rises):
+        return
     falls = sum(rise <= 0 for rise in rises)
     steps = f"{len(rises) - falls} of the last {len(rises)} steps" if falls else f"each of the last {len(rises)} steps"
     weights = f" The trainable parameters have {_size(seen.weights)}." if sum(rises) < GROWTH else ""
@@ -157,12 +164,23 @@ def _short_run(seen: MemorySamples, settled: Sequence[int], context: Context) ->
             "needed_share_of_the_median": _EQUAL,
             "growth": sum(rises),
             "needed_growth": GROWTH,
+            "garbage": seen.garbage,
             "or_needed_bytes_a_step": max(SMALL_SLOPE, _OF_THE_WEIGHTS * seen.weights),
             "steps": len(rises),
             "needed_steps": FEWEST_RISES,
         },
         fix=_FIX,
     )
+
+
+def growth_of(samples: Sequence[int]) -> int:
+    """The bytes by which memory has grown after the first quarter of the steps; 0 without samples."""
+    settled = _settled(samples)
+    return settled[-1] - settled[0] if settled else 0
+
+
+def _settled(samples: Sequence[int]) -> Sequence[int]:
+    return samples[len(samples) // 4 :]
 
 
 def _gives_back(rises: Sequence[int], usual: float, before: int) -> bool:

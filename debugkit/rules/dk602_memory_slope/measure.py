@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 from collections.abc import Callable
 
 import torch
@@ -18,10 +19,10 @@ from debugkit._torch_private import is_compiled
 from debugkit.finding import NotExamined
 from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
-from debugkit.rules.dk602_memory_slope import ENOUGH, MemorySamples
+from debugkit.rules.dk602_memory_slope import ENOUGH, GROWTH, LEAST_GROWTH, MemorySamples, growth_of
 from debugkit.setup import TrainingSetup
 
-_MOST = 128  # samples kept; beyond it every second one is dropped, and samples are taken half as often
+_MOST = 64  # samples kept; beyond it every second one is dropped, and samples are taken half as often
 _AGAIN = 16  # samples between two observations
 
 
@@ -44,6 +45,7 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         self._steps = 0
         self._since = 0  # samples taken since the last observation
         self._ended = False
+        self._garbage = 0
         self._due = False  # a step has ended, and its memory was not recorded yet
         self._calls = ModuleCalls([("", setup.model)], before=lambda *_: self._take())
         self._stays = is_compiled(setup.model)  # a compiled model may be compiled again when its hooks change
@@ -74,6 +76,11 @@ class MemorySamplesProbe(Probe[MemorySamples]):
 
     def loop_ended(self) -> None:
         self._ended = True  # without the last step: at the end of a loop its batch is gone, too
+        grown = growth_of(self._bytes)
+        if grown >= LEAST_GROWTH and (len(self._bytes) < ENOUGH or grown < GROWTH):
+            before = self._allocated()
+            gc.collect()
+            self._garbage = max(0, before - self._allocated())
 
     @property
     def observation(self) -> MemorySamples:
@@ -83,7 +90,7 @@ class MemorySamplesProbe(Probe[MemorySamples]):
                 "ended so far."
             )
         self._since = 0
-        return MemorySamples(self._where, self._every, tuple(self._bytes), self._weights)
+        return MemorySamples(self._where, self._every, tuple(self._bytes), self._weights, self._garbage)
 
 
 def _counter(device: torch.device) -> tuple[str, Callable[[], int]]:

@@ -74,14 +74,14 @@ def test_constant_memory_is_not_a_leak(count: int, mib: int) -> None:
     assert memory([mib * MIB] * count) == []
 
 
-def short_run(rises: Sequence[int], weights: int) -> list[Finding]:
+def short_run(rises: Sequence[int], weights: int, garbage: int = 0) -> list[Finding]:
     """The findings of a run that has ended. Its first quarter does not count."""
     counts = [100 * MIB] * (len(rises) // 3 + 1)
     for rise in rises:
         counts.append(counts[-1] + rise)
     rule = find_rule("DK602")
     context = Context(rule, Declare(), "watch", ended=True)
-    return list(rule.judge(MemorySamples("host", 1, tuple(counts), weights), context))
+    return list(rule.judge(MemorySamples("host", 1, tuple(counts), weights, garbage), context))
 
 
 @given(st.lists(st.integers(10 * KIB, 12 * KIB), min_size=8, max_size=18), st.integers(1, 40))
@@ -104,6 +104,12 @@ def test_a_short_run_may_hold_one_collection_of_what_was_left_before() -> None:
     assert "grew in 12 of the last 13 steps" in finding.message
     assert not short_run([*leak, -29 * KIB, -29 * KIB, *leak], 10 * KIB)
     assert not short_run([*leak, *leak, -29 * KIB], 10 * KIB)
+
+
+def test_growth_of_which_a_collection_frees_more_than_half_is_not_a_leak() -> None:
+    leak = [12 * KIB] * 10
+    assert short_run(leak, 12 * KIB, garbage=60 * KIB)
+    assert not short_run(leak, 12 * KIB, garbage=61 * KIB)
 
 
 @given(st.integers(0, 11), st.integers(0, 20))

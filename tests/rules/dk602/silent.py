@@ -154,6 +154,21 @@ def states_in_cycles_that_a_collection_frees():
     return _program(loop)
 
 
+def states_in_cycles_in_a_run_that_ends_before_a_collection():
+    def loop(model, optimizer):
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(14):
+                _step(model, optimizer, torch.randn(64, 32))
+                cycle = [{name: value.clone() for name, value in model.state_dict().items()}]
+                cycle.append(cycle)
+        finally:
+            gc.enable()
+
+    return _program(loop)
+
+
 def outputs_of_an_epoch_emptied_at_its_end():
     def loop(model, optimizer):
         kept = []
