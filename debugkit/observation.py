@@ -8,6 +8,8 @@
     @dataclass(frozen=True, slots=True)
     class LossOperands: ...
 
+An observation can have both: check() measures it, and a probe makes it in a live loop (`in_loop=`).
+
 The reference is `module:name`, relative to the module of the observation. It is imported when the measurement runs, so
 that the observation and its rule can be imported without torch. Plain data means str, int, float, bool, None, tuples of
 these, `SourceLine`, and dataclasses of plain data. Tensors and modules are not allowed. Judges can therefore be tested
@@ -28,7 +30,7 @@ Part = Literal["batch", "optimizer", "dataloader"]
 """An argument of check() that a measurement requires."""
 Source = Literal["debugkit.watch", "debugkit.integrations.hydra.check_config"]
 AnyClass = TypeVar("AnyClass", bound=type)
-_ATTRIBUTE = "__measurement__"
+_ATTRIBUTE, _IN_LOOP = "__measurement__", "__measurement_in_loop__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,27 @@ def observed_by(probe: str, *, processes: int = 1) -> Callable[[AnyClass], AnyCl
 
 
 def measured_by(
-    function: str, *, cost: float, requires: Sequence[Part] = (), declared: str | None = None
+    function: str,
+    *,
+    cost: float,
+    requires: Sequence[Part] = (),
+    declared: str | None = None,
+    in_loop: str | None = None,
 ) -> Callable[[AnyClass], AnyClass]:
     """Declare that the function at `function`, a `module:name`, makes the observation from a setup.
 
     check() runs it at most once, even if several rules need it. It runs inside `preserved(setup)`, so it may train,
     perturb and reseed. It raises `NotExamined("one-sentence reason")` if it does not apply to this setup. Any other
     exception is converted to such a reason. `declared` is the field of `Declare` that it tests, if it tests one.
+    `in_loop` refers to the Probe that makes the same observation under watch().
     """
-    return lambda cls: _attach(cls, "function", function, cost, tuple(requires), declared=declared)
+
+    def decorate(cls: AnyClass) -> AnyClass:
+        if in_loop is not None:
+            _attach(cls, "probe", in_loop, under=_IN_LOOP)
+        return _attach(cls, "function", function, cost, tuple(requires), declared=declared)
+
+    return decorate
 
 
 def provided_by(source: Source) -> Callable[[AnyClass], AnyClass]:
@@ -95,6 +109,13 @@ def probes_of(observations: Iterable[type]) -> list[Measurement]:
     return sorted((one for one in found if one.kind == "probe"), key=lambda one: one.observation.__qualname__)
 
 
+def probes_in_loop(observations: Iterable[type]) -> list[Measurement]:
+    """The probes that make these observations under watch(), in a fixed order."""
+    kinds = set(observations)
+    both = [one for kind in kinds if isinstance(one := vars(kind).get(_IN_LOOP), Measurement)]
+    return sorted([*probes_of(kinds), *both], key=lambda one: one.observation.__qualname__)
+
+
 def functions_of(observations: Iterable[type]) -> list[Measurement]:
     """The active measurements of these observations, cheapest first."""
     found = (measurement_of(kind) for kind in set(observations))
@@ -110,7 +131,8 @@ def _attach(
     requires: tuple[Part, ...] = (),
     processes: int = 1,
     declared: str | None = None,
+    under: str = _ATTRIBUTE,
 ) -> AnyClass:
     absolute = f"{cls.__module__}{reference}" if reference.startswith(".") else reference
-    setattr(cls, _ATTRIBUTE, Measurement(cls, kind, absolute, cost, requires, processes, declared))
+    setattr(cls, under, Measurement(cls, kind, absolute, cost, requires, processes, declared))
     return cls

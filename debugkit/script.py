@@ -22,6 +22,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import forget_global_hook, in_backward
+from debugkit.frames import is_own
+from debugkit.module_paths import plain_path
 from debugkit.report import Report
 from debugkit.watched_run import Run, adopt, chosen_rules, monitor_of
 
@@ -60,7 +62,11 @@ def watch_script(
 
 
 class FindModels:
-    """Starts to watch each module with parameters that the script calls directly, at its first call."""
+    """Starts to watch each model that the script uses, at its first call.
+
+    A script may call a method of its model that is not `forward`, such as `log_prob`, or a part, such as
+    `model.encoder(x)`. The model is then the module that contains the part and that the script has in a variable.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -81,8 +87,12 @@ class FindModels:
             return
         if monitor.is_watched(module) or next(module.parameters(), None) is None:
             return
-        hooks = adopt(self._run, module)
-        hooks.started(hooks.prefix, module, args, {})  # its own hooks do not run for this call
+        model = _model_of(module)
+        if model is None:
+            return
+        path = next(path for path, part in model.named_modules() if part is module)
+        hooks = adopt(self._run, model)
+        hooks.started(plain_path(hooks.prefix + path), module, args, {})  # its own hooks do not run for this call
         self._take_keywords(module)
 
     def _take_keywords(self, module: nn.Module) -> None:
@@ -97,6 +107,28 @@ class FindModels:
 
         handle = register_module_forward_hook(after, with_kwargs=True)
         self._handles.append(handle)  # in case the first call raises
+
+
+def _model_of(module: nn.Module) -> nn.Module | None:
+    """The largest module that contains `module` among the local variables of the script's functions, or `module`.
+
+    None while a module that contains it is being built: its `__init__` may call a layer to learn a size.
+    """
+    found, size = module, 0
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            for name, value in list(frame.f_locals.items()):
+                if not issubclass(type(value), nn.Module) or value is module:
+                    continue
+                parts = list(value.modules())
+                if len(parts) <= size or not any(part is module for part in parts):
+                    continue
+                if name == "self" and frame.f_code.co_name == "__init__":
+                    return None
+                found, size = value, len(parts)
+        frame = frame.f_back
+    return found
 
 
 def _remove(handle: RemovableHandle) -> None:

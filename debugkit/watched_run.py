@@ -33,7 +33,7 @@ from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.state_loads import StateLoads
 from debugkit.loop.step_counts import StepCounts
 from debugkit.loop.training_modes import TrainingModes
-from debugkit.observation import probes_of
+from debugkit.observation import probes_in_loop
 from debugkit.on_finding import OnFinding, tell
 from debugkit.plain_data import at_line
 from debugkit.recorders.activations import Activations
@@ -179,7 +179,7 @@ class Run:
     def _attach_probes(self, setup: TrainingSetup) -> None:
         needed = {kind for rule in self._here for kind in (*rule.needs, *rule.uses)} - _OURS
         self._probes = monitor_of(self).probes = ProbeRunner(
-            {one.observation: one.load for one in probes_of(needed)}, setup
+            {one.observation: one.load for one in probes_in_loop(needed)}, setup
         )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

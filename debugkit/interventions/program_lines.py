@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import sys
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -21,10 +22,16 @@ from debugkit.frames import definition_line, is_own
 from debugkit.held_values import attributes_of
 from debugkit.setup import TrainingSetup
 
+_BUILT: weakref.WeakKeyDictionary[torch.optim.Optimizer, SourceLine] = weakref.WeakKeyDictionary()
+"""Found lines. When a loop has ended, its file and the names of its variables are no longer on the stack."""
+
 
 def built_at(optimizer: torch.optim.Optimizer, setup: TrainingSetup) -> SourceLine | None:
     """The line that calls the optimizer's class; None if there is none, or several that are not told apart."""
-    return line_that_built(optimizer, _files(setup))
+    line = _BUILT.get(optimizer) or line_that_built(optimizer, _files(setup))
+    if line is not None:
+        _BUILT[optimizer] = line
+    return line
 
 
 def line_that_built(value: Any, files: Iterable[str]) -> SourceLine | None:

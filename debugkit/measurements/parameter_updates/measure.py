@@ -106,7 +106,6 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
         super().__init__(setup)
         self._records: dict[tuple[int, int], _Record] = {}  # by id() of optimizer and parameter
         self._labels: dict[int, str] = {}
-        self._lines: dict[int, SourceLine | None] = {}
         self._samples: list[_Samples] = []
         self._measured: list[_Measured] = []
         self._views = _Views()
@@ -152,14 +151,9 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
                 shape=tuple(parameter.shape),
                 dtype=str(parameter.dtype).removeprefix("torch."),
                 embedding=id(parameter) in self._embeddings,
-                built_at=self._built_at(optimizer),
+                built_at=built_at(optimizer, self.setup),
             )
         return self._records[key]
-
-    def _built_at(self, optimizer: torch.optim.Optimizer) -> SourceLine | None:
-        if id(optimizer) not in self._lines:
-            self._lines[id(optimizer)] = built_at(optimizer, self.setup)
-        return self._lines[id(optimizer)]
 
     def end_step(self, step: int, /) -> None:
         measured, self._measured = self._measured, []

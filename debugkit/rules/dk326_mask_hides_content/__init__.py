@@ -14,6 +14,8 @@ True for what *takes part*, as an `attention_mask` of `transformers` is 1 for th
 ## Evidence
 How many keys the mask leaves visible, how many tokens and how much padding the rows have, and in how many calls of the
 step. The visible keys are compared with the padding position by position, over all rows.
+A mask with more keys than ids, as of a policy that attends to its images, too, is compared at each place where the ids
+fit.
 
 ## Fix
 Invert the mask, or pass the one that the function expects.
@@ -54,6 +56,8 @@ class InvertedMask(PlainData):
     tokens: int
     padding: int
     calls: int
+    others: int = 0
+    """Keys of a row beside those of the ids, as of image tokens."""
 
 
 @observed_by(".measure:MasksProbe")
@@ -80,8 +84,9 @@ def judge(seen: AttentionMasks, context: Context) -> Iterator[Finding]:
     if one is None:
         return
     where = module_name(one.module) if one.module else f"`{one.operation}`"
+    seen_beside = f"{counted(one.others, 'other key')} and the padding" if one.others else "the padding only"
     yield context.finding(
-        f"{sentence(where)} attends to the padding only: its mask hides all {counted(one.tokens, 'token')} of the "
+        f"{sentence(where)} attends to {seen_beside}: its mask hides all {counted(one.tokens, 'token')} of the "
         f"batch and leaves the {counted(one.padding, 'padded position')} visible.",
         module=one.module,
         at=one.at,

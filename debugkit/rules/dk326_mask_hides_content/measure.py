@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -23,14 +23,17 @@ from debugkit.setup import TrainingSetup
 _HIDDEN = -1e4
 """An additive mask hides a key with this or less; float16 reaches -65504."""
 _MOST_IDS, _MOST_MASKS = 4, 64
+_MOST_COMPARED = 2**21
 _FEWEST_PADDED_ROWS = 2
 _FEWEST_IDS = 3
+_MOST_VALUES = 4
+"""Values at an end of the rows that are tried, smallest first."""
 
 
 @dataclass(frozen=True)
 class _Mask:
     visible: Tensor
-    """(B, S) bool: whether any query may see the key."""
+    """(B, keys) bool: whether any query may see the key."""
     operation: str
     module: str | None
     at: SourceLine | None
@@ -50,9 +53,9 @@ class MasksProbe(FunctionProbe[AttentionMasks, "_Calls"]):
     @torch.no_grad()
     def end_step(self, _step: int, /) -> None:
         with without_torch_function():
-            padding = [found for ids in self.calls.ids if (found := _padding_of(ids)) is not None]
+            padding = [found for ids in self.calls.ids for found in _paddings_of(ids)]
             pairs = [(mask, found) for mask in self.calls.masks for found in padding if _fits(mask, found)]
-            inverted = [(mask, found) for mask, found in pairs if bool((mask.visible == found).all())]
+            inverted = [(mask, found) for mask, found in pairs if _shows_only(found, mask.visible)]
         self.calls.reset()
         self._last = AttentionMasks(
             self._last.compared + len(pairs), self._last.inverted or (_described(inverted) if inverted else None)
@@ -73,6 +76,7 @@ def _described(inverted: Sequence[tuple[_Mask, Tensor]]) -> InvertedMask:
         tokens=padding.numel() - hidden,
         padding=hidden,
         calls=len(inverted),
+        others=mask.visible.shape[1] - padding.shape[1],
     )
 
 
@@ -151,25 +155,37 @@ class _Calls(FunctionObserver):
             self.masks.append(_Mask(visible, name, module, user_line()))
 
 
-def _padding_of(ids: Tensor) -> Tensor | None:
-    """(B, L) bool, True for the padding; None if the ids do not show it."""
+def _paddings_of(ids: Tensor) -> Iterator[Tensor]:
+    """(B, L) bool, True for what may be the padding: one for each value at an end of rows, and none for most ids."""
     for right in (True, False):
         end = ids if right else ids.flip(1)
-        value = end[:, -1].mode().values
-        is_value = end == value
-        run = is_value.flip(1).cumprod(1).flip(1).bool()
-        lengths = run.sum(1)
-        is_shown = (
-            bool((is_value == run).all())  # nowhere else
-            and int((lengths > 0).sum()) >= _FEWEST_PADDED_ROWS
-            and int(lengths.min()) < int(lengths.max())
-            and int(lengths.max()) < ids.shape[1]  # every row has a token
-            and len(torch.unique(end[~run])) >= _FEWEST_IDS
-        )
-        if is_shown:
-            return run if right else run.flip(1)
-    return None
+        for value in end[:, -1].unique()[:_MOST_VALUES]:
+            is_value = end == value
+            run = is_value.flip(1).cumprod(1).flip(1).bool()
+            lengths = run.sum(1)
+            is_shown = (
+                bool((is_value == run).all())  # nowhere else
+                and int((lengths > 0).sum()) >= _FEWEST_PADDED_ROWS
+                and int(lengths.min()) < int(lengths.max())
+                and int(lengths.max()) < ids.shape[1]  # every row has a token
+                and len(torch.unique(end[~run])) >= _FEWEST_IDS
+            )
+            if is_shown:
+                yield run if right else run.flip(1)
 
 
 def _fits(mask: _Mask, padding: Tensor) -> bool:
-    return mask.visible.shape == padding.shape and mask.visible.device == padding.device
+    """Whether the mask may cover these ids: a policy's mask also has the image tokens and the state beside the text."""
+    rows, keys = mask.visible.shape
+    is_covered = rows == len(padding) and padding.shape[1] <= keys
+    windows = (keys - padding.shape[1] + 1) * padding.numel()
+    return is_covered and windows <= _MOST_COMPARED and mask.visible.device == padding.device
+
+
+def _shows_only(padding: Tensor, visible: Tensor) -> bool:
+    """Whether keys in a row are visible exactly where the ids are padding.
+
+    The rows differ in length, so no shift makes a correct mask equal to the padding.
+    """
+    windows = visible.unfold(1, padding.shape[1], 1)  # (B, places, L)
+    return bool((windows == padding[:, None]).flatten(2).all(2).all(0).any())

@@ -3,6 +3,7 @@
 ## What it finds
 Operations that drop values while every module is in eval mode, also those that the loss function holds: dropout,
 attention with `dropout_p` above 0, a random slope (RReLU), or a tensor multiplied by a random mask of zeros and ones.
+`check()` makes a pass in eval mode; `watch()` inspects the first two that the loop makes without gradients.
 Usual causes: `F.dropout(x, p)`, whose `training` argument is True by default, and `dropout_p=self.dropout` in
 `scaled_dot_product_attention`, which does not depend on the mode at all.
 
@@ -23,8 +24,11 @@ sample of a VAE, sampled tokens, random masks that select and do not multiply. T
 `other_draws`. Whole samples or channels multiplied by random zeros are a `warning`: that can be stochastic depth, which
 is wrong here, or classifier-free guidance that drops its condition in the training loss, which is intended.
 
+`watch()` does not report a call with a literal `True`, such as `F.dropout(x, p, training=True)`: Monte Carlo dropout
+needs it in eval mode. A loop that makes no pass in eval mode without gradients is not examined.
+
 ## Cost
-The pass is slower than usual, because each operation is inspected.
+A pass that is inspected is slower than usual, because each operation is.
 
 ## Lesson
 [Lab 52](../../lessons/loop/52_cannot_hold_still.md)
@@ -53,12 +57,14 @@ class EvalDropout:
     elementwise: bool
     """Whether values are dropped one by one; otherwise whole samples or channels are dropped."""
     count: int = 1
+    on_request: bool = False
+    """Whether the line passes `True` by itself, as Monte Carlo dropout does."""
 
 
-@measured_by(".measure:draw_in_eval", cost=1, requires=("batch",))
+@measured_by(".measure:draw_in_eval", cost=1, requires=("batch",), in_loop=".measure:EvalDrawsProbe")
 @dataclass(frozen=True, slots=True)
 class RandomnessInEval:
-    """The random operations of one pass in eval mode."""
+    """The random operations of one pass in eval mode; under watch(), of the first two that the loop makes."""
 
     dropouts: tuple[EvalDropout, ...]
     other_draws: int
@@ -70,11 +76,13 @@ class RandomnessInEval:
     name="random-in-eval",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "watch"),
     needs=(RandomnessInEval,),
 )
 def judge(seen: RandomnessInEval, context: Context) -> Iterator[Finding]:
     for dropout in seen.dropouts:
+        if dropout.on_request and context.mode == "watch":
+            continue
         where = f" in {module_name(dropout.module)}" if dropout.module else ""
         share = "some" if dropout.rate is None else f"{dropout.rate:.0%}"
         calls = "" if dropout.count == 1 else f", in {counted(dropout.count, 'call')}"
