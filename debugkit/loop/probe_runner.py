@@ -1,4 +1,7 @@
-"""The probes of `debugkit.probe`, attached to a live loop; a probe that raises is removed, and the loop continues."""
+"""The probes of `debugkit.probe`, attached to a live loop; a probe that raises is removed, and the loop continues.
+
+That holds for its hooks and patches, too, which run inside calls of the program.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from debugkit.gradient_norms import GradientNorms
 from debugkit.observer import Observer
 from debugkit.probe import Probe
 from debugkit.recorders.function_calls import is_shared
+from debugkit.recorders.guard import Guard
 from debugkit.setup import TrainingSetup
 
 
@@ -33,6 +37,7 @@ class ProbeRunner(Observer):
         self._attached: list[Probe[object]] = []
         self._modes: dict[type, list[Any]] = {}  # the function modes that each probe put on PyTorch's stack for itself
         self._off: tuple[list[Any], list[Any]] | None = None  # PyTorch's stack without these modes, and with them
+        self._guards: dict[type, Guard] = {}
         self._steps_left: dict[type, int | None] = {}
         self._detached: list[Probe[object]] = []
         self._looked = 0  # steps whose values were recorded
@@ -49,7 +54,7 @@ class ProbeRunner(Observer):
 
     def _enter(self, probe: Probe[object]) -> None:
         before = mode_stack()
-        with without_torch_function():
+        with without_torch_function(), self._guards.setdefault(probe.yields, Guard()):
             probe.__enter__()
         added = [mode for mode in mode_stack() if not _among(mode, before)]
         self._modes[probe.yields] = [mode for mode in added if not is_shared(mode)]
@@ -96,6 +101,10 @@ class ProbeRunner(Observer):
         same for the next step. `judged` is whether the whole run is judged now.
         """
         for probe in list(self._attached):
+            if (error := self._guards[probe.yields].error) is not None:
+                self.missing[probe.yields] = _raised(error)
+                self._drop(probe)
+                continue
             if looked or type(probe).end_step is not Probe.end_step:
                 reads = looked and (judged or not probe.covers_run)
                 self._guarded(probe.yields, lambda probe=probe, reads=reads: self._end(probe, step, seen, reads))  # type: ignore[misc]
@@ -130,6 +139,8 @@ class ProbeRunner(Observer):
                 self._guarded(probe.yields, lambda probe=probe: self._observe(probe, seen))  # type: ignore[misc]
 
     def _observe(self, probe: Probe[object], seen: dict[type, object]) -> None:
+        if (error := self._guards[probe.yields].error) is not None:
+            raise error
         with without_torch_function():
             seen[probe.yields] = probe.observation
 
@@ -187,13 +198,18 @@ class ProbeRunner(Observer):
 
     def _guarded(self, kind: type, act: Callable[[], object]) -> bool:
         try:
-            act()
+            with self._guards.setdefault(kind, Guard()):
+                act()
         except NotExamined as limit:
             self.missing[kind] = Unexamined("", str(limit))
         except Exception as error:
-            self.missing[kind] = Unexamined("", f"Observing it raised {one_line(error)}.", error)
+            self.missing[kind] = _raised(error)
             return False
         return True
+
+
+def _raised(error: Exception) -> Unexamined:
+    return Unexamined("", f"Observing it raised {one_line(error)}.", error)
 
 
 def _is_sampled(probe: Probe[object]) -> bool:

@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from debugkit.recorders.guard import guarded
+
 Before = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], None]
 """`before(path, module, args, kwargs)`."""
 After = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]
@@ -63,10 +65,10 @@ class ModuleCalls:
         if isinstance(module, torch.jit.ScriptModule):
             return False
         if self._before is not None:
-            first = _before_hook(self._before, path)
+            first = _before_hook(guarded(self._before), path)
             self._handles.append(module.register_forward_pre_hook(first, with_kwargs=True, prepend=self._before_others))
         if self._after is not None:
-            last = _after_hook(self._after, path)
+            last = _after_hook(guarded(self._after), path)
             self._handles.append(module.register_forward_hook(last, with_kwargs=True, always_call=self._also_raised))
         return True
 
@@ -105,7 +107,7 @@ class Outputs:
 
     def __enter__(self) -> Self:
         if not isinstance(self._module, torch.jit.ScriptModule):
-            self._handle = self._module.register_forward_hook(_output_hook(self._after, self._path))
+            self._handle = self._module.register_forward_hook(_output_hook(guarded(self._after), self._path))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,7 +152,8 @@ def _output_hook(after: Callable[[str, Any], None], path: str) -> Callable[..., 
 @contextlib.contextmanager
 def every_call(after: Callable[[nn.Module, Any], None]) -> Iterator[None]:
     """Call `after(module, output)` for every module of the process, also scripted ones, by PyTorch's global hook."""
-    handle = register_module_forward_hook(lambda module, _args, output: after(module, output))
+    notify = guarded(after)
+    handle = register_module_forward_hook(lambda module, _args, output: notify(module, output))
     try:
         yield
     finally:

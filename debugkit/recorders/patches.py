@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from debugkit.recorders.guard import guarded, guarded_replacement
+
 _INHERITED = object()
 _LINK = "__debugkit_link__"
 
@@ -71,6 +73,8 @@ class Patches:
         if original is None:
             return
         link = _Link(original, vars(owner).get(name, _INHERITED))
+        before, after, returned = (one and guarded(one) for one in (before, after, returned))
+        wrapped = wrapped and guarded_replacement(wrapped)
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

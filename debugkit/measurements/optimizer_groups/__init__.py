@@ -17,7 +17,7 @@ class Group:
     optimizer: int
     held: int
     frozen: int
-    """How many of the held parameters have `requires_grad=False`."""
+    """How many of the held parameters have `requires_grad=False`; had, when the optimizer last stepped."""
     of_the_model: int
     learning_rate: float | None
 

@@ -32,6 +32,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
         self._found = FoundOptimizers(setup)
         self._optimizers = self._found.known
         self._with_gradient: set[int] = set()  # id() of tensors
+        self._frozen: dict[int, int] = {}  # id() of a group → its frozen parameters when its optimizer last stepped
         self._turns: list[int] = []  # id() of the optimizers that stepped, without immediate repetitions
 
     def after_backward(self) -> None:
@@ -40,6 +41,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
         self._found.stepped(optimizer)
+        self._frozen |= {id(group): _frozen_in(group) for group in optimizer.param_groups}
         if self._turns[-1:] != [id(optimizer)]:
             self._turns = [*self._turns[-15:], id(optimizer)]
 
@@ -55,7 +57,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
         everything = {id(p) for _, _, group in held for p in group["params"]} | copies.keys()
         return OptimizerGroups(
             optimizers=len(self._optimizers),
-            groups=tuple(_group(number, name, group, own) for number, name, group in held),
+            groups=tuple(self._group(number, name, group, own) for number, name, group in held),
             strangers=self._strangers(held, own, set(copies.values())),
             orphans=tuple(
                 Orphan(self.setup.parameter_paths[key], tuple(p.shape), p.numel())
@@ -79,6 +81,18 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
                     seen.add(id(group))
                     held.append((number, f"{label} group {index}", group))
         return held
+
+    def _group(self, number: int, name: str, group: dict[str, Any], own: dict[int, torch.nn.Parameter]) -> Group:
+        rate = group.get("lr")
+        frozen = self._frozen.get(id(group))
+        return Group(
+            name=name,
+            optimizer=number,
+            held=len(group["params"]),
+            frozen=_frozen_in(group) if frozen is None else frozen,
+            of_the_model=sum(id(p) in own for p in group["params"]),
+            learning_rate=None if rate is None else float(rate),
+        )
 
     def _strangers(self, held: Held, own: dict[int, torch.nn.Parameter], copies: set[int]) -> tuple[Stranger, ...]:
         mixed = {number for number, _, group in held if any(id(p) in own for p in group["params"])}
@@ -117,13 +131,5 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
         return sum(before != after for before, after in itertools.pairwise(turns))
 
 
-def _group(number: int, name: str, group: dict[str, Any], own: dict[int, torch.nn.Parameter]) -> Group:
-    rate = group.get("lr")
-    return Group(
-        name=name,
-        optimizer=number,
-        held=len(group["params"]),
-        frozen=sum(not p.requires_grad for p in group["params"]),
-        of_the_model=sum(id(p) in own for p in group["params"]),
-        learning_rate=None if rate is None else float(rate),
-    )
+def _frozen_in(group: dict[str, Any]) -> int:
+    return sum(not p.requires_grad for p in group["params"])

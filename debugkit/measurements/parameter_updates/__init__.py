@@ -43,7 +43,8 @@ class ParameterHistory(PlainData):
     shape: tuple[int, ...]
     dtype: str
     zero_at_start: bool
-    embedding: bool
+    embedding: bool | None
+    """None for a parameter outside the model, of which only the tensor is known."""
     steps: int
     largest_ratio: float
     largest_learning_rate: float

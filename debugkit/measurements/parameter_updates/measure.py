@@ -33,7 +33,7 @@ class _Record:
     optimizer: str
     shape: tuple[int, ...]
     dtype: str
-    embedding: bool
+    embedding: bool | None
     built_at: SourceLine | None = None
     zero_at_start: bool = False
     steps: int = 0
@@ -145,12 +145,13 @@ class ParameterUpdatesProbe(Probe[ParameterUpdates]):
     def _record(self, optimizer: torch.optim.Optimizer, label: str, parameter: Tensor) -> _Record:
         key = id(optimizer), id(parameter)
         if key not in self._records:
+            path = self.setup.parameter_paths.get(id(parameter))
             self._records[key] = _Record(
-                path=self.setup.parameter_paths.get(id(parameter), "a parameter outside the model"),
+                path=path or "a parameter outside the model",
                 optimizer=label,
                 shape=tuple(parameter.shape),
                 dtype=str(parameter.dtype).removeprefix("torch."),
-                embedding=id(parameter) in self._embeddings,
+                embedding=id(parameter) in self._embeddings if path is not None else None,
                 built_at=built_at(optimizer, self.setup),
             )
         return self._records[key]

@@ -29,7 +29,8 @@ stepped per batch.
   summed over episodes of different length.
 - A learning rate that is rising, is 0, or has decayed below a tenth of its maximum.
 - Matrices that were 0 at the start, vectors, and matrices of fewer than 16 elements.
-- Embedding tables, in which most rows get no gradient.
+- Embedding tables, in which most rows get no gradient. A parameter outside the model may be one, so it is only
+  reported if its updates are too small.
 - Updates that became small in the course of training. Only matrices whose updates were never larger count, and only if
   most matrices of the optimizer show it. A single layer is DK109's.
 - Optimizers with a line search (LBFGS).
@@ -94,7 +95,7 @@ def _wrong_sizes(seen: ParameterUpdates, losses: Losses | None, context: Context
     for optimizer, all_of_them in matrices.items():
         label = optimizer if several else optimizer.partition(" ")[0]
         measured = [parameter for parameter in all_of_them if _is_measurable(parameter)]
-        high = [parameter for parameter in measured if all(update.ratio > _HIGH for update in parameter.last)]
+        high = [parameter for parameter in measured if _is_high(parameter)]
         early = [parameter for parameter in all_of_them if _is_measurable(parameter, _FEWEST_LOW)]
         low = [parameter for parameter in early if is_low(parameter)]
         at_first = [parameter for parameter in all_of_them if _is_large_at_first(parameter)]
@@ -125,6 +126,11 @@ def _is_measurable(parameter: ParameterHistory, fewest: int = _WARM_UP + _IN_A_R
         and len(parameter.last) == _IN_A_ROW
         and all(update.learning_rate > 0.0 and not update.rising for update in parameter.last)
     )
+
+
+def _is_high(parameter: ParameterHistory) -> bool:
+    """Whether its last updates are too large. A parameter outside the model may be an embedding."""
+    return parameter.embedding is False and all(update.ratio > _HIGH for update in parameter.last)
 
 
 def is_low(parameter: ParameterHistory) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from debugkit._torch_private import in_backward, is_compiled
+from debugkit._torch_private import in_backward, in_transform, is_compiled
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
@@ -133,7 +133,7 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
             phase.batch = _Inputs.of(batch)
 
     def _before(self, _path: str, model: nn.Module, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or in_backward():
+        if torch.compiler.is_compiling() or in_backward() or in_transform():
             return
         if model is not self.setup.model:  # a copy, which has the same hooks
             self._phase.others |= not torch.is_grad_enabled()

@@ -159,7 +159,7 @@ def _paddings_of(ids: Tensor) -> Iterator[Tensor]:
     """(B, L) bool, True for what may be the padding: one for each value at an end of rows, and none for most ids."""
     for right in (True, False):
         end = ids if right else ids.flip(1)
-        for value in end[:, -1].unique()[:_MOST_VALUES]:
+        for value in torch.unique(end[:, -1])[:_MOST_VALUES]:
             is_value = end == value
             run = is_value.flip(1).cumprod(1).flip(1).bool()
             lengths = run.sum(1)

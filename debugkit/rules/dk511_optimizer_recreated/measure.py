@@ -22,6 +22,7 @@ from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import files_on_the_stack, only_call
 from debugkit.probe import Probe
+from debugkit.recorders.guard import guarded
 from debugkit.recorders.loader_reads import LoaderReads
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
@@ -101,8 +102,8 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         self._patches.around(nn.Module, "load_state_dict", after=self._loads)
         self._reads.__enter__()
         self._handles = [
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
+            register_optimizer_step_pre_hook(guarded(self._before_step)),
+            register_optimizer_step_post_hook(guarded(self._after_step)),
         ]
         return self
 

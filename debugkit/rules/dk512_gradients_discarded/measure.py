@@ -20,6 +20,7 @@ from debugkit.finding import SourceLine
 from debugkit.frames import is_users, user_line
 from debugkit.held_parameters import held_parameters, smallest_trained
 from debugkit.probe import Probe
+from debugkit.recorders.guard import guarded
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk512_gradients_discarded import DISCARDED, Period, Periods, Used
 from debugkit.setup import TrainingSetup
@@ -123,7 +124,7 @@ class PeriodsProbe(Probe[Periods]):
         self._patches = Patches()
         self._patches.around(torch.autograd, "backward", before=self._before_backward, after=self._after_backward)
         self._patches.around(torch.amp.GradScaler, "step", after=self._forget)
-        self._handles.append(register_optimizer_step_pre_hook(self._before_step))
+        self._handles.append(register_optimizer_step_pre_hook(guarded(self._before_step)))
         for optimizer in self.setup.optimizers:
             self._watch(optimizer)
         return self
@@ -153,7 +154,7 @@ class PeriodsProbe(Probe[Periods]):
             if known is None or known.parameter() is not parameter:
                 watched = self._watched[id(parameter)] = _Watched(weakref.ref(parameter))
                 hook = _hook_of(watched)
-                self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
+                self._handles.append(parameter.register_hook(guarded(hook)))  # type: ignore[no-untyped-call]
 
     def _before_backward(self, *_: Any, **__: Any) -> None:
         if in_backward():

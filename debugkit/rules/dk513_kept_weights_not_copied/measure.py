@@ -16,6 +16,7 @@ from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
 from debugkit.recorders.by_tensor import ByTensor
+from debugkit.recorders.guard import guarded
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk513_kept_weights_not_copied import KeptWeights, OwnWeightsLoaded
 from debugkit.setup import TrainingSetup
@@ -48,7 +49,7 @@ class KeptWeightsProbe(Probe[KeptWeights]):
         self._patches = Patches()
         self._patches.around(nn.Module, "state_dict", returned=self._keeps)
         self._patches.around(nn.Module, "load_state_dict", before=self._begins_to_load)
-        self._hook = register_optimizer_step_post_hook(self._stepped)
+        self._hook = register_optimizer_step_post_hook(guarded(self._stepped))
         return self
 
     def __exit__(self, *error: object) -> None:
