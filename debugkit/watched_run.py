@@ -250,15 +250,18 @@ class Run:
                     tell(finding, self._on_finding, self._title)
 
     def _why_not(self, rule: Rule) -> Unexamined:
+        missing = self._probes.missing if self._probes is not None else self._missing
+        absent = [missing[kind] for kind in rule.needs if kind in missing]
+        if failed := [one for one in absent if one.error is not None]:
+            return replace(failed[0], code=rule.code)
         if rule.code in self._unexamined:
             return self._unexamined[rule.code]
         if "config" in rule.modes:
             return Unexamined(rule.code, "It reads a configuration: call debugkit.integrations.hydra.check_config().")
         if "watch" not in rule.modes:
             return Unexamined(rule.code, "It is examined before training: use debugkit.check().")
-        missing = self._probes.missing if self._probes is not None else self._missing
-        if absent := [kind for kind in rule.needs if kind in missing]:
-            return Unexamined(rule.code, missing[absent[0]].why)
+        if absent:
+            return replace(absent[0], code=rule.code)
         return Unexamined(rule.code, "The run had no complete step in which this could be observed.")
 
 

@@ -27,8 +27,11 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _BERNOULLI = frozenset(("bernoulli", "bernoulli_"))
-_FUSED = frozenset(("native_dropout", "_fused_dropout", "alpha_dropout", "feature_dropout"))
-_NOISE_SLOPE = frozenset(("rrelu_with_noise", "rrelu_with_noise_functional", "rrelu_with_noise_"))
+_FUSED = frozenset(("native_dropout", "_fused_dropout"))
+_KINDS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+_COMPOSITE = frozenset(f"{kind}{ending}" for kind in _KINDS for ending in ("", "_"))
+"""In inference mode they arrive as they are, elsewhere as their parts."""
+_NOISE_SLOPE = frozenset(("rrelu_with_noise", "rrelu_with_noise_functional", "rrelu_with_noise_", "rrelu", "rrelu_"))
 _PRODUCTS = frozenset(("mul", "mul_"))
 _LITERAL_TRUE = re.compile(r"(=|,)\s*True\s*[,)]")
 _PASSES = 2
@@ -137,9 +140,9 @@ class _DrawRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _inspect(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         name = func.overloadpacket.__name__
         given = _named(func, args, kwargs)
-        if name in _FUSED:
+        if name in _FUSED or name in _COMPOSITE:
             if given.get("train") is not False and given.get("p"):
-                self._note(name, given["p"], elementwise=True)
+                self._note(name.strip("_"), given["p"], elementwise=not name.startswith("feature"))
         elif "dropout_p" in given:
             if given["dropout_p"]:
                 self._note(name.strip("_"), given["dropout_p"], elementwise=True)

@@ -169,3 +169,53 @@ def test_a_checkpoint_that_a_script_loads_before_its_loop_is_observed(folder: Pa
     (finding,) = watch_script(script, [], select=["DK118"]).report.findings
     assert finding.location.file == str(script)
     assert finding.location.line == 1 + lines[0].count("\n")
+
+
+BY_METHODS = """
+import torch
+from torch import nn
+
+class Flow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.width = self.first(torch.zeros(1, 3)).shape[1]
+        self.second = nn.Linear(self.width, 3)
+        self.others = {others}
+    def log_prob(self, x):
+        x = self.second(self.first(x).tanh())
+        for other in self.others:
+            x = other(x)
+        return -x.square().sum(-1)
+
+def fit(flow):
+    optimizer = torch.optim.Adam(flow.parameters())
+    for _ in range(12):
+        optimizer.zero_grad()
+        {loss}.backward()
+        optimizer.step()
+
+torch.manual_seed(0)
+fit(Flow())
+"""
+BY_METHOD = "flow.log_prob(torch.randn(4, 3)).mean().neg()"
+
+
+@pytest.mark.parametrize("loss", [BY_METHOD, "flow.second(flow.first(torch.randn(4, 3))).square().mean()"])
+def test_a_model_that_is_not_called_itself_is_watched_as_a_whole(folder: Path, loss: str) -> None:
+    """Its methods or its parts are called, and a part before the model is complete."""
+    script = folder / "train.py"
+    program = BY_METHODS.format(others="[]", loss=loss)
+    script.write_text(program.replace("Adam(flow.parameters())", "Adam(flow.first.parameters())"))
+    (finding,) = watch_script(script, [], select=["DK101"]).report.findings
+    assert finding.message.startswith("2 of 4 trainable parameters receive a gradient")
+    assert finding.location.module == "second"
+
+
+def test_layers_in_a_list_of_such_a_model_are_found_once(folder: Path) -> None:
+    script = folder / "train.py"
+    program = BY_METHODS.format(others="[nn.Linear(3, 3)]", loss=BY_METHOD)
+    script.write_text(program)
+    (finding,) = watch_script(script, [], select=["DK101"]).report.findings
+    assert finding.location.parameter == "others.0.weight"
+    assert finding.location.line == 1 + program[: program.index("optimizer = ")].count("\n")

@@ -57,3 +57,22 @@ def player_of_a_gan_frozen_while_the_other_trains():
 def group_that_is_filled_later_in_the_schedule():
     model = Policy()
     return _program(model, torch.optim.SGD([{"params": model.parameters()}, {"params": [], "lr": 1e-5}], lr=0.1))
+
+
+def first_stage_frozen_after_its_training():
+    """A reward model is trained, and then frozen to score a policy; its optimizer is not stepped again."""
+    reward, policy = nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 3))
+
+    def loop(_model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad()
+            reward(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+        reward.requires_grad_(False)
+        second = torch.optim.AdamW(policy.parameters())
+        for _ in range(12):
+            second.zero_grad()
+            reward(policy(torch.randn(4, 3))).mean().neg().backward()
+            second.step()
+
+    return {"model": reward, "optimizer": torch.optim.AdamW(reward.parameters()), "loop": loop}

@@ -215,3 +215,18 @@ def training_in_eval_mode():
                 _step(model, optimizer, state, action)
 
     return _program(loop, not_examined=NOT_SEEN)
+
+
+def tasks_validated_under_vmap():
+    """Meta-learning: the model is called with the weights of each task inside `torch.func.vmap`."""
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            _epoch(model, optimizer)
+            model.eval()
+            with torch.no_grad():
+                for states, _ in HELD_OUT:
+                    weights = {name: value.expand(4, *value.shape) for name, value in model.named_parameters()}
+                    torch.func.vmap(lambda w, x: torch.func.functional_call(model, w, (x,)))(weights, states)
+
+    return _program(loop, not_examined=NOT_SEEN)

@@ -90,3 +90,35 @@ def attention_mask_of_a_bert():
         "batch": batch,
         "expect": {"severity": "error", "module": "bert.encoder.layer.0.attention.self"},
     }
+
+
+class Multimodal(Encoder):
+    """Some image tokens before the text and the state after it."""
+
+    def forward(self, ids):
+        text = self.embed(ids)
+        image, state = (text.new_ones(len(ids), count, 16) for count in (4, 1))
+        x = self.layers(torch.cat([image, text, state], 1), src_key_padding_mask=self.mask(ids))  # DK326
+        return self.head(x.mean(1))
+
+    def mask(self, ids):
+        ignored = ids != PAD
+        return torch.cat([ignored.new_zeros(len(ids), 4), ignored, ignored.new_zeros(len(ids), 1)], 1)
+
+
+def mask_of_the_text_between_images_and_a_state():
+    return _program(Multimodal(), message="attends to 5 other keys and the padding: its mask hides all 28 tokens")
+
+
+def padding_that_is_not_the_most_frequent_last_token():
+    """Most texts are of full length and end in the same token."""
+    ids = _ids((9, 9, 9, 9, 6, 5))
+    ids[:4, -1] = 7
+    ids[:4, :-1][ids[:4, :-1] == 7] = 8
+
+    class Inverted(Encoder):
+        def forward(self, ids):
+            x = self.layers(self.embed(ids), src_key_padding_mask=ids != PAD)  # DK326
+            return self.head(x.nan_to_num().mean(1))
+
+    return _program(Inverted(), ids)

@@ -89,3 +89,15 @@ def the_last_token_of_texts_that_end_in_zero():
 
 def no_padding_at_all():
     return _program(Encoder(), _ids((6, 6, 6)), expect={"not_examined": "No attention received a mask"})
+
+
+def mask_of_a_text_between_images_and_a_state():
+    class Multimodal(Encoder):
+        def forward(self, ids):
+            text = self.embed(ids)
+            image, state = (text.new_ones(len(ids), count, 16) for count in (4, 1))
+            ignored = ids == PAD
+            mask = torch.cat([ignored.new_zeros(len(ids), 4), ignored, ignored.new_zeros(len(ids), 1)], 1)
+            return self.head(self.layers(torch.cat([image, text, state], 1), src_key_padding_mask=mask).mean(1))
+
+    return _program(Multimodal())

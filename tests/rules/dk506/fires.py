@@ -90,3 +90,25 @@ def teacher_outside_of_the_model_whose_dropout_knows_no_mode():
         "loss_fn": lambda model, state: (model(state) - teacher(state)).square().mean(),
         "expect": {"message": "drops 50% of the values"},
     }
+
+
+def validation_of_a_loop():
+    model = Policy(Forgetful())
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            model.train()
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(6, 4)).square().mean().backward()
+                optimizer.step()
+            model.eval()
+            with torch.inference_mode():
+                model(torch.randn(6, 4))
+
+    return {
+        "model": model,
+        "optimizer": torch.optim.AdamW(model.parameters()),
+        "loop": loop,
+        "expect": {"module": "drop", "severity": "error", "message": "drops 10% of the values"},
+    }

@@ -111,3 +111,53 @@ def teacher_outside_of_the_model_in_training_mode():
         return (model(state) - teacher(state)).square().mean()
 
     return {"model": student, "batch": torch.randn(6, 4), "loss_fn": consistency}
+
+
+def _validated(drop, *, evaluate=lambda model: model.eval(), **expect):
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head, self.drop = nn.Linear(4, 8), nn.Linear(8, 2), drop
+
+        def forward(self, state):
+            return self.head(self.drop(torch.relu(self.body(state))))
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            model.train()
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(6, 4)).square().mean().backward()
+                optimizer.step()
+            evaluate(model)
+            with torch.no_grad():
+                model(torch.randn(6, 4))
+
+    model = Policy()
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters()), "loop": loop, "expect": expect}
+
+
+def dropout_modules_of_a_validated_loop():
+    return _validated(nn.Dropout(0.5))
+
+
+class MonteCarlo(nn.Dropout):
+    def forward(self, hidden):
+        return torch.nn.functional.dropout(hidden, self.p, training=True)
+
+
+def monte_carlo_dropout_of_a_loop():
+    """The uncertainty of a prediction: the line itself asks for dropout."""
+    return _validated(MonteCarlo(0.5))
+
+
+def dropout_modules_put_back_into_training_mode():
+    """Monte Carlo dropout again: the mode of the dropout modules asks for it."""
+
+    def evaluate(model):
+        model.eval()
+        model.drop.train()
+
+    return _validated(
+        nn.Dropout(0.5), evaluate=evaluate, not_examined="The loop made no pass in eval mode without gradients."
+    )
