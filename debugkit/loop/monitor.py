@@ -61,6 +61,8 @@ class Monitor(Observer):
         self.timeline = Timeline()
         self.paused = False
         self.step = 0
+        """The number of the current step. Optimizers that take turns share one; it ends when one has its turn again."""
+        self._turns: set[int | None] = set()
         self.recorder = CallRecorder()
         self.events = LoopEvents(self.timeline, self, optimizers, lambda: self.paused)
         self.running = Running()
@@ -212,7 +214,10 @@ class Monitor(Observer):
         self._modes.note(self.hooks, self.step)
         if self.active:
             self.probes.after_optimizer_step(optimizer)
-        self._end_step(max(self.events.steps))
+        number = self.events.number_of(optimizer)
+        again = number in self._turns
+        self._turns = {number} if again else {*self._turns, number}
+        self._end_step(self.step + (again or len(self._turns) == 1))
 
     def step_skipped(self) -> None:
         if self.active:

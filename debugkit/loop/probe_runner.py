@@ -6,6 +6,7 @@ That holds for its hooks and patches, too, which run inside calls of the program
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,12 +23,17 @@ from debugkit.recorders.function_calls import is_shared
 from debugkit.recorders.guard import Guard
 from debugkit.setup import TrainingSetup
 
+_STAGES = 2
+"""Optimizers that are new after the first steps and whose own first steps are examined; a loop may make one in each
+epoch."""
+
 
 class ProbeRunner(Observer):
     """Forwards the events of a step to probes and collects their observations.
 
     `missing` holds, for each observation that could not be made, the reason. A probe with `watch_every` is detached
-    between its sampled steps, and one with `watch_every` or `watch_steps` in steps whose values are not recorded.
+    between its sampled steps, and one with `watch_every` or `watch_steps` in steps whose values are not recorded. One
+    with `watch_steps` is attached again in the first steps of an optimizer that begins later.
     Function modes of probes are off while an optimizer steps: it calls hundreds of functions, and none of them is part
     of a forward pass.
     """
@@ -40,6 +46,10 @@ class ProbeRunner(Observer):
         self._guards: dict[type, Guard] = {}
         self._steps_left: dict[type, int | None] = {}
         self._detached: list[Probe[object]] = []
+        self._finished: list[Probe[object]] = []  # their `watch_steps` are over
+        self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._stages = 0
+        self._begins_stage = False
         self._looked = 0  # steps whose values were recorded
         self._in_turn = max(1, len(setup.optimizers))  # if each steps once in so many steps, each has its first steps
         self._may_detach = not is_compiled(setup.model)  # adding and removing hooks recompiles a compiled model
@@ -64,7 +74,7 @@ class ProbeRunner(Observer):
         """Detach every probe."""
         for probe in list(self._attached):
             self._drop(probe)
-        self._detached = []
+        self._detached = self._finished = []
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         if losses:
@@ -77,6 +87,9 @@ class ProbeRunner(Observer):
         self._each("gradient_norms_read", optimizer, norms)
 
     def before_optimizer_step(self, optimizer: Optimizer, /) -> None:
+        if optimizer not in self._stepped:
+            self._stepped.add(optimizer)
+            self._begins_stage = bool(self._finished)
         self._each("before_optimizer_step", optimizer)
         stack = mode_stack()
         ours = [mode for modes in self._modes.values() for mode in modes]
@@ -112,9 +125,23 @@ class ProbeRunner(Observer):
             self._steps_left[probe.yields] = None if left is None else left - 1
             if left is not None and left <= 1:
                 self._drop(probe)
+                self._finished.append(probe)
         self._looked += looked
+        if self._begins_stage:
+            self._begin_stage()
         if self._may_detach:
             self._attach_and_detach(will_look)
+
+    def _begin_stage(self) -> None:
+        """Examine the first steps again for an optimizer that is new, as of a student after its teacher."""
+        self._begins_stage = False
+        if self._stages == _STAGES:
+            return
+        self._stages += 1
+        for probe in self._finished:
+            self._steps_left[probe.yields] = probe.watch_steps
+        self._detached += self._finished
+        self._finished = []
 
     def _attach_and_detach(self, will_look: bool) -> None:
         for probe in [probe for probe in self._attached if _is_sampled(probe) and not self._is_due(probe, will_look)]:

@@ -97,7 +97,9 @@ def _input_fault(call: ClassificationLoss) -> _Fault | None:
             "`binary_cross_entropy_with_logits`.",
             {"made_by": call.made_by, "classes": call.classes, "lowest_loss": lowest},
         )
-    if call.operation not in ("nll_loss", "kl_div", "ctc_loss") or call.logarithm or not call.highest > NEAR:
+    if call.operation not in ("nll_loss", "kl_div", "ctc_loss") or not call.highest > NEAR:
+        return None
+    if call.logarithm and call.made_by not in ("softmax", "sigmoid"):
         return None
     if call.operation == "nll_loss" and (call.distributions or not call.reduced):
         return None

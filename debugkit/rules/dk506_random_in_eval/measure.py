@@ -22,6 +22,7 @@ from debugkit.interventions.passes import enter_eval_mode
 from debugkit.probe import Probe
 from debugkit.randomness import same_randomness
 from debugkit.recorders.module_calls import ModuleCalls, follow_modules
+from debugkit.recorders.patches import Patches
 from debugkit.rules.dk506_random_in_eval import EvalDropout, RandomnessInEval
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
@@ -51,7 +52,7 @@ def draw_in_eval(setup: TrainingSetup) -> RandomnessInEval:
 
 
 class EvalDrawsProbe(Probe[RandomnessInEval]):
-    """Attaches a dispatch mode and module hooks for two passes, and one hook until then."""
+    """Attaches a dispatch mode and module hooks for two passes. Until then the model has hooks only in eval mode."""
 
     def __init__(self, setup: TrainingSetup) -> None:
         if is_compiled(setup.model):
@@ -61,16 +62,29 @@ class EvalDrawsProbe(Probe[RandomnessInEval]):
         self._running: list[str] = []
         self._modules = follow_modules(setup.model, self._running)
         self._draws = _DrawRecorder(lambda: self._running[-1] if self._running else None)
+        self._patches = Patches()
         self._inspects = False
         self._passes = 0
 
     def __enter__(self) -> Self:
-        self._calls.__enter__()
+        self._patches = Patches()
+        self._patches.around_overrides(nn.Module, "train", after=self._mode_is_set)
+        self._mode_is_set(self.setup.model)
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._patches.__exit__(None, None, None)
         self._calls.remove()
         self._leave()
+
+    def _mode_is_set(self, module: nn.Module, *_: Any, **__: Any) -> None:
+        """`module.train()` or `.eval()` was called."""
+        if module is not self.setup.model:
+            return
+        if module.training or self._passes == _PASSES:
+            self._calls.remove()
+        elif not self._calls:
+            self._calls.__enter__()
 
     def loop_ended(self) -> None:
         """A validation after the last step counts, too."""
@@ -82,7 +96,7 @@ class EvalDrawsProbe(Probe[RandomnessInEval]):
         return self._draws.observation
 
     def _before(self, _path: str, model: nn.Module, *_: Any) -> None:
-        if model.training or torch.is_grad_enabled() or self._inspects or self._passes >= _PASSES:
+        if torch.is_grad_enabled() or self._inspects or self._passes == _PASSES or torch.compiler.is_compiling():
             return
         if model is not self.setup.model or in_backward() or any(module.training for module in model.modules()):
             return
