@@ -90,6 +90,7 @@ class Monitor(Observer):
             attaching.callback(self.loop_operations.disarm)
             attaching.enter_context(self.events)
             attaching.enter_context(self._loads)
+            attaching.enter_context(self._modes)
             attaching.callback(self._unhook)
             for hooks in self.hooks:
                 hooks.__enter__()

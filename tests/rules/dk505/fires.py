@@ -20,7 +20,7 @@ def _train(model, optimizer, steps=3):
 
 
 def _evaluate(model):
-    model.eval()
+    model.eval()  # DK505
     with torch.no_grad():
         model(torch.randn(4, 3))
 
@@ -42,7 +42,7 @@ def evaluation_raised():
     model, optimizer = _policy()
 
     def evaluate(model):
-        model.eval()
+        model.eval()  # DK505
         model(torch.randn(4, 5))
         model.train()
 

@@ -2,7 +2,7 @@
 
 fault sched_per_epoch: none
 fault mix_same_label: none
-fault probs_to_ce: DK308 at here|"F.cross_entropy("
+fault probs_to_ce: DK308 at "ce(out, y)"
 fault val_in_train_mode: DK510 at module:stem.1
 """
 import math

@@ -1,6 +1,6 @@
 """Quantisation-aware training of an MLP with a straight-through estimator, interrupted once and resumed from a full checkpoint.
 
-fault round_blocks_grad: DK105|DK107|DK206
+fault round_blocks_grad: DK105|DK107|DK206 at "torch.optim.Adam("
 fault optimizer_not_restored: DK511 at here|"torch.optim.Adam("
 fault observer_at_eval: none
 fault unsigned_range: none

@@ -3,7 +3,7 @@
 fault best_by_reference: DK513
 fault stays_in_eval: DK505 at here|".eval()"
 fault val_codes_differ: none
-fault sigmoid_then_logits: DK308 at here|"_with_logits("
+fault sigmoid_then_logits: DK308 at "crit(net("
 """
 import copy
 import numpy as np
