@@ -16,7 +16,7 @@ def _train(model, optimizer, steps=3):
     for _ in range(steps):
         optimizer.zero_grad()
         model(torch.randn(4, 3)).square().mean().backward()
-        optimizer.step()  # DK505
+        optimizer.step()
 
 
 def _evaluate(model):
