@@ -13,6 +13,7 @@ PROGRAMS = strangers()
 RANKS = ("missed", "other", "info", "code", "placed")
 """From worst to best. Half precision rounds differently on other processors, which can change how exact a place is."""
 FAULTS = [(stranger, fault) for stranger in PROGRAMS.values() for fault in stranger.faults]
+NOTICED = [(stranger, fault) for stranger, fault in FAULTS if results()[stranger.name][fault.name][1] != "missed"]
 
 
 @pytest.mark.extended
@@ -23,7 +24,7 @@ def test_correct_program_is_left_alone(stranger: Stranger, tmp_path: Path) -> No
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(("stranger", "fault"), FAULTS, ids=[f"{s.name}-{f.name}" for s, f in FAULTS])
+@pytest.mark.parametrize(("stranger", "fault"), NOTICED, ids=[f"{s.name}-{f.name}" for s, f in NOTICED])
 def test_fault_is_found_at_least_as_recorded(stranger: Stranger, fault: Fault, tmp_path: Path) -> None:
     now, said = verdict(stranger, fault, tmp_path)
     assert RANKS.index(now) >= RANKS.index(results()[stranger.name][fault.name][1]), said
