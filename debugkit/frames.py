@@ -46,6 +46,16 @@ def user_line(frame: FrameType | None = None) -> SourceLine | None:
     return None
 
 
+def own_line() -> SourceLine | None:
+    """The innermost line of the program itself on the current stack; that of an installed package if there is none."""
+    current: FrameType | None = sys._getframe(1)
+    while current is not None:
+        if is_own(current.f_code.co_filename):
+            return _line(current.f_code.co_filename, current.f_lineno, current.f_code.co_name)
+        current = current.f_back
+    return user_line()
+
+
 def caller_of_operation(frame: FrameType | None) -> FrameType | None:
     """The frame that called a torch function, outwards from one of a function mode that intercepts it."""
     while frame is not None:

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from torch import nn
+from torch.optim import Optimizer
 
 from debugkit._torch_private import SENSITIVE_TO_MODE
 from debugkit.finding import SourceLine
-from debugkit.frames import user_line
+from debugkit.frames import own_line, user_line
+from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import files_on_the_stack, only_call
 from debugkit.loop.training_modes import ModeAtStep, TrainingModes
 from debugkit.recorders.output_ranges import ModuleHooks
 from debugkit.recorders.patches import Patches
 
 _REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """The first model of which an optimizer holds parameters, and the modules of all such that depend on the mode."""
+
+    of: int
+    """How many models were watched."""
+    model: nn.Module
+    sensitive: tuple[nn.Module, ...]
+
+
+def _trained_by(optimizer: Optimizer, models: Sequence[nn.Module]) -> _Trained:
+    """All models, if the optimizer holds parameters of none: it may have copies of them."""
+    held = {id(parameter) for parameter in held_parameters(optimizer)}
+    trained = [model for model in models if any(id(parameter) in held for parameter in model.parameters())] or models
+    sensitive = dict.fromkeys(module for model in trained for module in sensitive_in(model))
+    return _Trained(len(models), trained[0], tuple(sensitive))
 
 
 class ModeHistory:
@@ -28,8 +49,7 @@ class ModeHistory:
         self._eval_calls: list[tuple[weakref.ref[nn.Module], SourceLine | None]] = []  # of different modules
         self._changes: list[ModeAtStep] = []
         self._last: tuple[bool, int] | None = None
-        self._sensitive: list[nn.Module] | None = None
-        self._watched = 0
+        self._trained: weakref.WeakKeyDictionary[Optimizer, _Trained] = weakref.WeakKeyDictionary()
         self._steps = self._last_step = 0
 
     def __enter__(self) -> Self:
@@ -46,7 +66,7 @@ class ModeHistory:
         self._setting = max(0, self._setting - 1)
         if self._setting == 0 and not module.training:
             others = [call for call in self._eval_calls if call[0]() not in (None, module)]
-            self._eval_calls = [*others[-_REMEMBERED:], (weakref.ref(module), user_line())]
+            self._eval_calls = [*others[-_REMEMBERED:], (weakref.ref(module), own_line())]
 
     def _eval_call(self, model: nn.Module) -> SourceLine | None:
         """The last call that set the model, or a module that contains it, to eval mode."""
@@ -60,18 +80,18 @@ class ModeHistory:
     def observation(self) -> TrainingModes:
         return TrainingModes(self._steps, tuple(self._changes), self._last_step)
 
-    def note(self, models: Sequence[ModuleHooks], step: int) -> None:
-        """An optimizer has stepped."""
+    def note(self, models: Sequence[ModuleHooks], optimizer: Optimizer, step: int) -> None:
+        """An optimizer has stepped. The mode is that of the models that it trains: others may be trained already."""
         if not models:
             return
-        if self._sensitive is None or self._watched != len(models):
-            self._watched = len(models)
-            self._sensitive = list(dict.fromkeys(m for hooks in models for m in sensitive_in(hooks.model)))
-        now = (models[0].model.training, sum(not module.training for module in self._sensitive))
+        trained = self._trained.get(optimizer)
+        if trained is None or trained.of != len(models):
+            trained = self._trained[optimizer] = _trained_by(optimizer, [hooks.model for hooks in models])
+        now = (trained.model.training, sum(not module.training for module in trained.sensitive))
         self._steps, self._last_step = self._steps + 1, step
         if now != self._last and len(self._changes) < _REMEMBERED:
-            at = user_line() if now[0] else self._set_to_eval_at(models[0].model) or user_line()
-            self._changes.append(ModeAtStep(step, now[0], len(self._sensitive), now[1], at))
+            at = user_line() if now[0] else self._set_to_eval_at(trained.model) or user_line()
+            self._changes.append(ModeAtStep(step, now[0], len(trained.sensitive), now[1], at))
         self._last = now
 
     def _set_to_eval_at(self, model: nn.Module) -> SourceLine | None:

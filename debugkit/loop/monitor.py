@@ -212,7 +212,7 @@ class Monitor(Observer):
     def after_optimizer_step(self, optimizer: Optimizer, /) -> None:
         if self.events.closure_calls not in (None, 1):  # LBFGS: the parameters change between the calls
             self._examine(optimizer)
-        self._modes.note(self.hooks, self.step)
+        self._modes.note(self.hooks, optimizer, self.step)
         if self.active:
             self.probes.after_optimizer_step(optimizer)
         number = self.events.number_of(optimizer)
