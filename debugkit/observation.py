@@ -26,8 +26,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-Part = Literal["batch", "optimizer", "dataloader"]
-"""An argument of check() that a measurement requires."""
+Part = Literal["batch", "loss", "optimizer", "dataloader"]
+"""What a measurement requires: an argument of check(), or a loss. check() always has a loss; a recorded call of the
+model has one if the model computes it."""
 Source = Literal["debugkit.watch", "debugkit.integrations.hydra.check_config"]
 AnyClass = TypeVar("AnyClass", bound=type)
 _ATTRIBUTE, _IN_LOOP = "__measurement__", "__measurement_in_loop__"

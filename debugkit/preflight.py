@@ -81,7 +81,7 @@ def check(
     wanted = choose(all_rules(), codes_in(select))
     chosen = choose(wanted, None, reasons)
     ignored = [Unexamined(rule.code, _why_ignored(rule.code, reasons)) for rule in wanted if rule not in chosen]
-    report = examine(setup, chosen, budget=budget, progress=progress or _to_a_terminal)
+    report = examine(setup, chosen, budget=budget, progress=progress or to_a_terminal)
     known = _known(baseline)
     return Report(
         findings=fold(finding for finding in report.findings if fingerprint(finding) not in known),
@@ -219,6 +219,8 @@ def _was_declared(setup: TrainingSetup, measurement: Measurement) -> bool:
 def _absent(setup: TrainingSetup, measurement: Measurement) -> str | None:
     if "batch" in measurement.requires and setup.batch is None:
         return "No batch was given: pass batch= or dataloader=."
+    if "loss" in measurement.requires and not setup.knows_loss:
+        return "The model does not compute its loss: use debugkit.check() with loss_fn=."
     if "optimizer" in measurement.requires and not setup.optimizers:
         return "No optimizer was given: pass optimizer=."
     if "dataloader" in measurement.requires and not setup.loaders:
@@ -275,6 +277,7 @@ def _title(setup: TrainingSetup) -> str:
     return f"{type(setup.model).__name__}, {total:,} parameters, {trainable:,} trainable"
 
 
-def _to_a_terminal(sentence: str) -> None:
+def to_a_terminal(sentence: str) -> None:
+    """Write a progress message to stderr if it is a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"debugkit: {sentence}\n")

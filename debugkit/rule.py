@@ -17,7 +17,7 @@ from debugkit.finding import Certainty, Finding, Location, NotExamined, Severity
 from debugkit.observation import Measurement, measurement_of
 from debugkit.rule_text import counted
 
-Mode = Literal["check", "watch", "loader", "distributed", "config"]
+Mode = Literal["check", "watch", "call", "loader", "distributed", "config"]
 Judge = Callable[..., Iterable[Finding]]
 AnyJudge = TypeVar("AnyJudge", bound=Judge)
 

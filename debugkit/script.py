@@ -1,5 +1,7 @@
 """Watches an unmodified training script. Models and optimizers are found when the script uses them.
 
+After the script has ended, the experiments of check() that need only the model are run on one of its calls.
+
 The script runs as under `python train.py ARGS…`, with the same arguments, as `__main__`, and with its folder first on
 the path. Its exit code and its exception are returned with the report.
 """
@@ -10,7 +12,7 @@ import contextlib
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -22,9 +24,16 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import forget_global_hook, in_backward
+from debugkit.declare import Declare
+from debugkit.example_call import ExampleCalls
+from debugkit.finding import Unexamined
 from debugkit.frames import is_own
 from debugkit.module_paths import plain_path
+from debugkit.preflight import examine
 from debugkit.report import Report
+from debugkit.root_cause import fold
+from debugkit.rule import Rule
+from debugkit.step_replay.calls import ModuleCall
 from debugkit.watched_run import Run, adopt, chosen_rules, monitor_of
 
 
@@ -45,20 +54,51 @@ def watch_script(
     ignore: str | Sequence[str] | None = None,
     snapshot_dir: Path | None = None,
     every: int = 1,
+    experiments: bool = True,
+    progress: Callable[[str], None] | None = None,
 ) -> ScriptRun:
-    """Run `script` to its end under watch(). A traceback goes to stderr as usual. Raises UnknownCodeError."""
-    run = Run(None, chosen_rules(select, ignore), every=every, snapshot_dir=snapshot_dir, title=script.name)
+    """Run `script` to its end under watch(). A traceback goes to stderr as usual. Raises UnknownCodeError.
+
+    With `experiments`, the rules of mode `call` are examined afterwards, if the script did not fail. `progress` is
+    called with what they cost if they take more than two seconds.
+    """
+    rules = chosen_rules(select, ignore)
+    run = Run(None, rules, every=every, snapshot_dir=snapshot_dir, title=script.name)
+    calls = ExampleCalls()
     error: BaseException | None = None
-    try:
-        with _as_main(script, arguments), run, FindModels(run):
-            runpy.run_path(str(script), run_name="__main__")
-    except BaseException as raised:  # SystemExit and KeyboardInterrupt end a script too
-        error = raised
-    exit_code = _exit_code(error, script)
-    report = run.report
+    report: Report | None = None
+    with _as_main(script, arguments):
+        try:
+            with run, FindModels(run, calls if experiments else None):
+                runpy.run_path(str(script), run_name="__main__")
+        except BaseException as raised:  # SystemExit and KeyboardInterrupt end a script too
+            error = raised
+        exit_code = _exit_code(error, script)
+        report = run.report
+        if exit_code == 0 and experiments:
+            report = with_experiments(report, calls, rules, progress)
     if exit_code != 0:
         report = replace(report, failure=_failure(error, exit_code))
     return ScriptRun(report, exit_code, error)
+
+
+def with_experiments(
+    report: Report, calls: ExampleCalls, rules: Sequence[Rule], progress: Callable[[str], None] | None
+) -> Report:
+    """The report of a run with that of the experiments on one of its calls, for the rules of mode `call`."""
+    wanted = [rule for rule in rules if "call" in rule.modes]
+    if calls.found is None:
+        more = Report(not_examined=tuple(Unexamined(rule.code, calls.why_not) for rule in wanted))
+    else:
+        more = examine(calls.found.setup(Declare()), wanted, progress=progress)
+    found = [calls.found.placed(finding) for finding in more.findings] if calls.found is not None else []
+    others = [entry for entry in report.not_examined if entry.code not in {rule.code for rule in wanted}]
+    return replace(
+        report,
+        findings=fold([*report.findings, *found]),
+        examined=tuple(sorted({*report.examined, *more.examined})),
+        not_examined=tuple(sorted([*others, *more.not_examined], key=lambda entry: entry.code)),
+    )
 
 
 class FindModels:
@@ -68,11 +108,14 @@ class FindModels:
     `model.encoder(x)`. The model is then the module that contains the part and that the script has in a variable.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, calls: ExampleCalls | None = None) -> None:
         self._run = run
+        self._calls = calls
         self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> None:
+        if self._calls is not None:
+            monitor_of(self._run).on_call = self._call_ended
         self._handles.append(register_module_forward_pre_hook(self._called))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -94,6 +137,13 @@ class FindModels:
         hooks = adopt(self._run, model)
         hooks.started(plain_path(hooks.prefix + path), module, args, {})  # its own hooks do not run for this call
         self._take_keywords(module)
+
+    def _call_ended(self, call: ModuleCall, output: Any) -> None:
+        monitor = monitor_of(self._run)
+        if self._calls is not None and any(call.module is model for _, model in monitor.roots):
+            self._calls.ended(call, output)
+            if not self._calls.searching:
+                monitor.on_call = None
 
     def _take_keywords(self, module: nn.Module) -> None:
         """Record the keyword arguments of the first call, which only a forward hook receives."""

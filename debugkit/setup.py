@@ -40,6 +40,8 @@ class TrainingSetup:
     device: torch.device | None = None
     """The device that the rules about devices use; None for a simulated device."""
     declare: Declare = field(default_factory=Declare)
+    knows_loss: bool = True
+    """False if only the model's output can be computed; the loss is then a constant."""
 
     @classmethod
     def of(

@@ -64,6 +64,9 @@ def run(
     format: As = Format.TEXT,
     output: Output = None,
     snapshots: Annotated[Path | None, typer.Option(help="The folder in which a failing step is saved.")] = None,
+    experiments: Annotated[
+        bool, typer.Option(help="After the script, repeat one call of its model with changed inputs, as `check` does.")
+    ] = True,
     fail_on: FailOn = None,
     verbose: Verbose = False,
 ) -> None:
@@ -71,6 +74,7 @@ def run(
 
     A script that fails keeps its exit code; otherwise it is 1 if something was found.
     """
+    from debugkit.preflight import to_a_terminal
     from debugkit.script import watch_script
 
     settings = _settings()
@@ -82,6 +86,8 @@ def run(
                 select=settings.select if select is None else codes_in(select),
                 ignore=list(settings.ignore or ()) if ignore is None else codes_in(ignore),
                 snapshot_dir=snapshots,
+                experiments=experiments,
+                progress=to_a_terminal,
             )
     except UnknownCodeError as error:
         usage(str(error))

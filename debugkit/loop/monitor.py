@@ -83,6 +83,8 @@ class Monitor(Observer):
         self.failed = ""  # the first exception of the tool itself, in one sentence
         self._modes = ModeHistory()
         self._loads = LoadHistory()
+        self.on_call: Callable[[ModuleCall, Any], None] | None = None
+        """Called with each recorded call of a watched model, and its output."""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -171,6 +173,8 @@ class Monitor(Observer):
 
     def call_ended(self, output: Any) -> None:
         self.recorder.end(output)
+        if self.on_call is not None:
+            self.on_call(self.recorder.calls[-1], output)
         if torch.is_grad_enabled():
             self.loop_operations.arm()
         elif not any(call.grad_enabled for call in self.recorder.calls):

@@ -19,9 +19,10 @@
    Arguments are the observations of `needs`, then those of `uses` (None where absent), then the context, which has
    `context.declare` and `context.mode`. Evidence holds the measured numbers and the thresholds they are compared with.
    Raise `NotExamined("one sentence")` if the observation cannot answer. Yield one finding per root cause. `modes`:
-   "check" (one observed step and active measurements), "watch" (judged after each step of a live loop), "loader" (needs
-   a dataloader), "config". `consequence_of=("DK105",)` folds this rule's findings under a DK105 that covers their
-   place; a cause lists what it spoils in `affects=`.
+   "check" (one observed step and active measurements), "watch" (judged after each step of a live loop), "call" (also
+   measured by `debugkit run`, on a recorded call of the model), "loader" (needs a dataloader), "config".
+   `consequence_of=("DK105",)` folds this rule's findings under a DK105 that covers their place; a cause lists what it
+   spoils in `affects=`.
 
 `rules/dk305_batch_leak/measure.py` holds **the measurement**. Passive, while a step runs: a class, see
 `debugkit.probe`. Active, an intervention: a function of a `TrainingSetup`. `debugkit/recorders/` and

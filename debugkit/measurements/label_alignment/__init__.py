@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from debugkit.observation import measured_by
 
 
-@measured_by(".measure:change_the_first_label", cost=2, requires=("batch",))
+@measured_by(".measure:change_the_first_label", cost=2, requires=("batch", "loss"))
 @dataclass(frozen=True, slots=True)
 class LabelAlignment:
     """The alignment in a text model whose labels are its own ids, or that was declared causal."""
@@ -24,7 +24,7 @@ class LabelAlignment:
     """Path of the labels in the batch."""
 
 
-@measured_by(".later_tokens:change_later_tokens", cost=3, requires=("batch",))
+@measured_by(".later_tokens:change_later_tokens", cost=3, requires=("batch", "loss"))
 @dataclass(frozen=True, slots=True)
 class FutureTokens:
     """How far outputs move when only later tokens change, in eval mode with equal random draws."""

@@ -61,7 +61,7 @@ from debugkit.rule_text import counted
     name="padding-leak",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(PaddingReaction,),
     consequence_of=("DK326",),
 )

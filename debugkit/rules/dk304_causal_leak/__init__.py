@@ -42,7 +42,7 @@ from debugkit.rule_text import counted
     name="causal-leak",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(FutureTokens,),
 )
 def judge(seen: FutureTokens, context: Context) -> Iterator[Finding]:

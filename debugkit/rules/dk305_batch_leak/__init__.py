@@ -86,7 +86,7 @@ PARTNERS = 2
     name="batch-leak",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(BatchIndependence,),
 )
 def judge(seen: BatchIndependence, context: Context) -> Iterator[Finding]:

@@ -79,7 +79,7 @@ class ModalityEffects:
     name="input-ignored",
     severity=Severity.WARNING,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(ModalityEffects,),
     consequence_of=("DK109", "DK111"),
 )

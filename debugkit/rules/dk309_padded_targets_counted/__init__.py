@@ -45,7 +45,7 @@ from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, entry_name, verb
 
 
-@measured_by(".measure:change_padded_actions", cost=4, requires=("batch",))
+@measured_by(".measure:change_padded_actions", cost=4, requires=("batch", "loss"))
 @dataclass(frozen=True, slots=True)
 class PaddedActions:
     """Relative changes of the loss, in eval mode with equal random draws."""
@@ -74,7 +74,7 @@ ADDITIVE = 1e-3
     name="padded-targets-counted",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(),
     uses=(PaddingReaction, PaddedActions),
 )

@@ -41,7 +41,7 @@ from debugkit.rule import Context, rule
     name="labels-shifted-twice",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(LabelAlignment,),
 )
 def judge(seen: LabelAlignment, context: Context) -> Iterator[Finding]:

@@ -57,7 +57,7 @@ class CachedGeneration:
     name="batched-differs-from-single",
     severity=Severity.ERROR,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(),
     uses=(PaddingReaction, CachedGeneration),
     consequence_of=("DK326", "DK303", "DK309", "DK305"),

@@ -81,7 +81,7 @@ class PixelsOfRows:
     name="mixed-patches",
     severity=Severity.WARNING,
     certainty=Certainty.HEURISTIC,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(PixelsOfRows,),
 )
 def judge(seen: PixelsOfRows, context: Context) -> Iterator[Finding]:

@@ -79,7 +79,7 @@ class TextEnds:
     """The line of the loss."""
 
 
-@measured_by(".measure:ends_of_the_texts", cost=1, requires=("batch",))
+@measured_by(".measure:ends_of_the_texts", cost=1, requires=("batch", "loss"))
 @dataclass(frozen=True, slots=True)
 class EndsOfTexts:
     """One for each entry with ids that a next-token loss learns."""
@@ -92,7 +92,7 @@ class EndsOfTexts:
     name="end-never-a-target",
     severity=Severity.WARNING,
     certainty=Certainty.HEURISTIC,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(EndsOfTexts,),
 )
 def judge(seen: EndsOfTexts, context: Context) -> Iterator[Finding]:

@@ -83,7 +83,7 @@ class TargetsAtInput:
     """Whether another loss learns the next ids."""
 
 
-@measured_by(".measure:replace_the_own_token", cost=3, requires=("batch",))
+@measured_by(".measure:replace_the_own_token", cost=3, requires=("batch", "loss"))
 @dataclass(frozen=True, slots=True)
 class TargetsAtInputs:
     """All such losses of a step."""
@@ -96,7 +96,7 @@ class TargetsAtInputs:
     name="labels-not-shifted",
     severity=Severity.WARNING,
     certainty=Certainty.PROOF,
-    modes=("check",),
+    modes=("check", "call"),
     needs=(TargetsAtInputs,),
 )
 def judge(seen: TargetsAtInputs, context: Context) -> Iterator[Finding]:

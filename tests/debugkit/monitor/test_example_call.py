@@ -1,0 +1,182 @@
+"""After `debugkit run`, the experiments of check() are run on a call of the model that the script made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from debugkit.report import Report
+from debugkit.script import watch_script
+
+POOLED = """
+import torch
+from torch import nn
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 8)
+        self.head = nn.Linear(8, 3)
+    def forward(self, ids, mask=None):
+        x = self.table(ids)
+        {pool}
+        return self.head(x)
+
+def main():
+    torch.manual_seed(0)
+    model = Encoder()
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(4):
+        lengths = torch.randint(2, 7, (4,))
+        mask = (torch.arange(6)[None] < lengths[:, None]).long()
+        ids = torch.randint(1, 11, (4, 6)) * mask
+        optimizer.zero_grad()
+        loss = model({given}).logsumexp(-1).mean()
+        loss.backward()
+        optimizer.step()
+    {end}
+
+if __name__ == "__main__":
+    main()
+"""
+MASKED = "x = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)"
+CODES = ["DK303", "DK304", "DK305"]
+
+
+def run(folder: Path, text: str, *, select: list[str] = CODES, experiments: bool = True) -> Report:
+    script = folder / "train.py"
+    script.write_text(text)
+    return watch_script(script, [], select=select, experiments=experiments).report
+
+
+def pooled(pool: str = MASKED, given: str = "ids, mask=mask", end: str = "") -> str:
+    return POOLED.format(pool=pool, given=given, end=end)
+
+
+def reasons(report: Report) -> dict[str, str]:
+    return {entry.code: entry.why for entry in report.not_examined}
+
+
+def test_a_correct_model_is_examined_and_silent(tmp_path: Path) -> None:
+    report = run(tmp_path, pooled())
+    assert report.findings == ()
+    assert report.examined == ("DK303", "DK305")
+    assert reasons(report) == {"DK304": "The model does not compute its loss: use debugkit.check() with loss_fn=."}
+
+
+def test_padding_that_changes_the_output_is_found(tmp_path: Path) -> None:
+    report = run(tmp_path, pooled("x = x.mean(1)"))
+    assert [finding.code for finding in report.findings] == ["DK303"]
+
+
+def test_samples_that_influence_each_other_are_found_at_their_line(tmp_path: Path) -> None:
+    program = pooled(f"{MASKED}; x = x - x.mean(0)")
+    (finding,) = run(tmp_path, program).findings
+    assert finding.code == "DK305"
+    assert finding.location.line == 1 + program[: program.index("x.mean(0)")].count("\n")
+
+
+GENERATOR = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(11, 8), nn.Embedding(6, 8)
+        self.query, self.head = nn.Linear(8, 8), nn.Linear(8, 11)
+    def forward(self, idx, targets=None):
+        x = self.table(idx) + self.places.weight
+        x = x + F.scaled_dot_product_attention(self.query(x), x, x, is_causal={causal})
+        logits = self.head(x)
+        loss = None if targets is None else F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return logits, loss
+
+torch.manual_seed(0)
+model = Generator()
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(4):
+    text = torch.randint(0, 11, (4, 7))
+    optimizer.zero_grad()
+    _, loss = model(text[:, :-1], text[:, 1:])
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("causal", "found"), [(False, ["DK304"]), (True, [])])
+def test_a_model_that_computes_its_loss_is_examined_with_it(tmp_path: Path, causal: bool, found: list[str]) -> None:
+    report = run(tmp_path, GENERATOR.format(causal=causal), select=["DK304", "DK305", "DK314"])
+    assert [finding.code for finding in report.findings] == found
+    assert report.examined == ("DK304", "DK305", "DK314")
+
+
+def test_without_experiments_the_rules_are_not_examined(tmp_path: Path) -> None:
+    report = run(tmp_path, pooled("x = x.mean(1)"), experiments=False)
+    assert (report.findings, report.examined) == ((), ())
+    assert reasons(report)["DK303"] == "It is examined before training: use debugkit.check()."
+
+
+def test_a_script_that_fails_is_not_run_again(tmp_path: Path) -> None:
+    report = run(tmp_path, pooled("x = x.mean(1)", end="raise ValueError('planted')"))
+    assert report.failure == "The script raised ValueError: planted."
+    assert report.examined == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("ids[:1], mask=mask[:1]", "The model was called with fewer than two samples."),
+        (
+            "ids, mask=iter(mask)",
+            "The model was called with an argument of type tuple_iterator, which cannot be copied.",
+        ),
+    ],
+)
+def test_a_call_that_cannot_be_repeated_is_said(tmp_path: Path, given: str, why: str) -> None:
+    pool = "x = x.mean(1)" if "iter" in given else MASKED
+    assert set(reasons(run(tmp_path, pooled(pool, given))).values()) == {why}
+
+
+def test_a_script_without_training_is_said(tmp_path: Path) -> None:
+    report = run(tmp_path, "from torch import nn\nnn.Linear(2, 2)\n")
+    assert "two samples or more" in reasons(report)["DK305"]
+
+
+TEACHER = """
+teacher = Encoder().requires_grad_(False).eval()
+student = Encoder()
+optimizer = torch.optim.Adam(student.parameters())
+for _ in range(4):
+    ids = torch.randint(1, 11, (4, 6))
+    with torch.no_grad():
+        wanted = teacher(ids)
+    optimizer.zero_grad()
+    (student(ids) - wanted).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_the_model_that_is_trained_is_examined_and_named_as_in_the_run(tmp_path: Path) -> None:
+    """The first model of the script is the teacher, so the student's paths begin with its class."""
+    program = pooled("x = x.mean(1); x = x - x.mean(0)").partition("def main")[0] + TEACHER
+    (finding,) = run(tmp_path, program).findings
+    assert finding.code == "DK305"
+    assert finding.location.module == "Encoder.head"
+
+
+def test_what_the_experiments_change_is_restored(tmp_path: Path) -> None:
+    """A script may go on to use its model: at exit, or because another module holds it."""
+    program = pooled(end="import copy, sys; sys.kept = model, copy.deepcopy(model.state_dict())")
+    report = run(tmp_path, program)
+    import sys
+
+    model, before = sys.kept  # type: ignore[attr-defined]
+    del sys.kept  # type: ignore[attr-defined]
+    assert "DK303" in report.examined
+    assert model.training
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
