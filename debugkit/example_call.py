@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import UserDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
@@ -23,6 +25,9 @@ _MOST_CALLS = 16
 """Calls that are looked at. If none of them can be repeated, later ones cannot either."""
 _MOST_BYTES = 1 << 28
 _REPEATABLE = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+_CLASS_LOSSES = ("cross_entropy", "nll_loss")
+_LABELS = "labels"
+_IGNORED = -100
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +38,13 @@ class ExampleCall:
     path: str
     """The prefix of the model's paths in findings."""
     batch: dict[str, Any]
+    """If the script computed a loss of the tokens outside the model, its targets are under `labels`."""
     signature: inspect.Signature
-    loss: str | None
-    """The path of the loss in the output of the model; None if the model does not compute it."""
+    loss: Callable[[Any, Mapping[str, Any]], Tensor] | None
+    """The loss of an output and a batch; None if it is not known."""
 
     def setup(self, declare: Declare) -> TrainingSetup:
-        """The setup whose batch is this call. If the model does not compute the loss, `knows_loss` is False."""
+        """The setup whose batch is this call."""
         return TrainingSetup(self.model, self.batch, self._loss_of, declare=declare, knows_loss=self.loss is not None)
 
     def placed(self, finding: Finding) -> Finding:
@@ -59,36 +65,53 @@ class ExampleCall:
 
     def _loss_of(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         bound = self.signature.bind_partial()
-        bound.arguments.update({name: batch[name] for name in self.signature.parameters if name in batch})
-        more = {name: value for name, value in batch.items() if name not in self.signature.parameters}
-        output = model(*bound.args, **bound.kwargs, **more)
-        return torch.zeros(()) if self.loss is None else dict(tensors_in(output))[self.loss].mean()
+        taken = {name: value for name, value in batch.items() if name in self.signature.parameters}
+        bound.arguments.update(taken)
+        more = batch.keys() - taken.keys() - {_LABELS}
+        output = model(*bound.args, **bound.kwargs, **{name: batch[name] for name in more})
+        return torch.zeros(()) if self.loss is None else self.loss(output, batch)
 
 
 class ExampleCalls:
-    """Keeps the first call of a watched model that can be repeated."""
+    """Keeps the first call of a watched model that can be repeated, and how the script computed its loss."""
 
     def __init__(self) -> None:
         self.found: ExampleCall | None = None
         self.why_not = "The script called no model in training mode with two samples or more."
         self._seen = 0
+        self._outputs: dict[str, Tensor] = {}
+        """Those of the call that was found, until its loss is known or the next call begins."""
 
     @property
     def searching(self) -> bool:
-        """Whether more calls are looked at."""
-        return self.found is None and self._seen < _MOST_CALLS
+        """Whether another call, or the loss of the one that was found, is waited for."""
+        return bool(self._outputs) or (self.found is None and self._seen < _MOST_CALLS)
 
     def ended(self, call: ModuleCall, output: Any) -> None:
         """A call of a watched model, as a whole, has ended."""
+        self._outputs.clear()
         if not self.searching or not call.grad_enabled or not call.module.training:
             return
         self._seen += 1
         try:
             why_not = self._keep(call, output)
         except Exception as error:
-            why_not = f"Its arguments could not be copied ({type(error).__name__})."
+            why_not = f"The arguments of the model's call could not be copied ({type(error).__name__})."
         if why_not is not None:
             self.why_not = why_not
+
+    def operation(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """The script called a function of torch, outside the model, after the call that was found."""
+        if name not in _CLASS_LOSSES or not self._outputs or self.found is None:
+            return
+        try:
+            found = _token_loss(getattr(functional, name), args, kwargs, self._outputs)
+        except Exception:  # an unusual call, whose loss stays unknown
+            return
+        if found is not None:
+            loss, targets = found
+            self.found = replace(self.found, batch={**self.found.batch, _LABELS: targets}, loss=loss)
+            self._outputs.clear()
 
     def _keep(self, call: ModuleCall, output: Any) -> str | None:
         """Keep the call, or return the reason why it cannot be repeated."""
@@ -106,10 +129,12 @@ class ExampleCalls:
             return "The model was called with fewer than two samples."
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
-        batch = clone_tensors(batch)
-        found = ExampleCall(call.module, call.path, batch, _without_variables(signature), None)
-        loss = _loss_in(output, found.setup(Declare()))
-        self.found = ExampleCall(found.model, found.path, batch, found.signature, loss)
+        found = ExampleCall(call.module, call.path, clone_tensors(batch), _without_variables(signature), None)
+        has_labels = labels(found.setup(Declare())) is not None
+        self.found = replace(found, loss=_loss_in(output, has_labels))
+        if self.found.loss is None and not has_labels and _LABELS not in batch:
+            scores = {path: tensor for path, tensor in tensors_in(output) if tensor.ndim == 3}
+            self._outputs.update(scores if call.grad_enabled else {})
         return None
 
 
@@ -129,7 +154,7 @@ def _without_variables(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=kept)
 
 
-def _not_repeatable(values: Iterable[Any]) -> Any:
+def _not_repeatable(values: Iterable[Any]) -> Iterator[Any]:
     """Objects inside the arguments that a second call could find changed."""
     for value in values:
         if isinstance(value, _REPEATABLE):
@@ -142,10 +167,53 @@ def _not_repeatable(values: Iterable[Any]) -> Any:
             yield value
 
 
-def _loss_in(output: Any, setup: TrainingSetup) -> str | None:
-    """The path of the loss: the scalar named `loss`, or the only scalar of a model that was given labels."""
+def _loss_in(output: Any, has_labels: bool) -> Callable[[Any, Mapping[str, Any]], Tensor] | None:
+    """How to read the loss: the scalar named `loss`, or the only scalar of a model that was given labels."""
     scalars = [path for path, tensor in tensors_in(output) if tensor.numel() == 1 and tensor.requires_grad]
     named = [path for path in scalars if path.rpartition(".")[2] == "loss"]
-    if len(named) == 1:
-        return named[0]
-    return scalars[0] if len(scalars) == 1 and labels(setup) is not None else None
+    path = named[0] if len(named) == 1 else scalars[0] if len(scalars) == 1 and has_labels else None
+    return None if path is None else functools.partial(_scalar_at, path)
+
+
+def _scalar_at(path: str, output: Any, _batch: Mapping[str, Any]) -> Tensor:
+    return dict(tensors_in(output))[path].mean()
+
+
+def _token_loss(
+    function: Callable[..., Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Mapping[str, Tensor]
+) -> tuple[Callable[[Any, Mapping[str, Any]], Tensor], Tensor] | None:
+    """The loss of an output (B, L, C), or of all its positions but the last, and its targets (B, L); None for others.
+
+    The loss is recognised by the values that it was given. Ignored targets are -100.
+    """
+    given = inspect.signature(function).bind(*args, **kwargs).arguments
+    scores, targets = given.pop("input"), given.pop("target")
+    if scores.ndim < 2 or targets.is_floating_point():
+        return None
+    rows = scores.detach().movedim(1, -1).reshape(-1, scores.shape[1])
+    ignored = given.pop("ignore_index", _IGNORED)
+    for path, output in outputs.items():
+        size, length, classes = output.shape
+        for left_out in (0, 1):
+            kept = output.detach()[:, : length - left_out]
+            if rows.shape != (size * (length - left_out), classes) or not rows.equal(kept.reshape(rows.shape)):
+                continue
+            aligned = targets.detach().reshape(size, length - left_out)
+            aligned = aligned.masked_fill(aligned == ignored, _IGNORED)
+            first = aligned.new_full((size, left_out), _IGNORED)
+            loss = functools.partial(_loss_of_tokens, function, path, left_out, dict(given))
+            return loss, torch.cat([first, aligned], dim=1)
+    return None
+
+
+def _loss_of_tokens(
+    function: Callable[..., Tensor],
+    path: str,
+    left_out: int,
+    options: Mapping[str, Any],
+    output: Any,
+    batch: Mapping[str, Any],
+) -> Tensor:
+    scores = dict(tensors_in(output))[path]
+    kept = scores[:, : scores.shape[1] - left_out].flatten(0, 1)
+    return function(kept, batch[_LABELS][:, left_out:].flatten(), ignore_index=_IGNORED, **options).mean()

@@ -115,7 +115,8 @@ class FindModels:
 
     def __enter__(self) -> None:
         if self._calls is not None:
-            monitor_of(self._run).on_call = self._call_ended
+            monitor = monitor_of(self._run)
+            monitor.on_call, monitor.loop_operations.on_operation = self._call_ended, self._calls.operation
         self._handles.append(register_module_forward_pre_hook(self._called))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -143,7 +144,7 @@ class FindModels:
         if self._calls is not None and any(call.module is model for _, model in monitor.roots):
             self._calls.ended(call, output)
             if not self._calls.searching:
-                monitor.on_call = None
+                monitor.on_call = monitor.loop_operations.on_operation = None
 
     def _take_keywords(self, module: nn.Module) -> None:
         """Record the keyword arguments of the first call, which only a forward hook receives."""

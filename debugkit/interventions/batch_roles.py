@@ -157,9 +157,25 @@ def labels(setup: TrainingSetup) -> tuple[str, torch.Tensor] | None:
 
 
 def token_ids(setup: TrainingSetup) -> tuple[str, torch.Tensor] | None:
-    """The (B, L) token ids of the text."""
+    """The (B, L) token ids of the text: by their name, or the only entry whose ids, or next ids, are the labels."""
     found = entry(setup, ("input_ids", "ids", "tokens", "idx"))
-    return found if found is not None and is_index(found[1]) and found[1].ndim == 2 else None
+    if found is not None:
+        return found if is_index(found[1]) and found[1].ndim == 2 else None
+    learnt = labels(setup)
+    if learnt is None or learnt[1].ndim != 2:
+        return None
+    path, label = learnt
+    others = [(name, tensor) for name, tensor in tensors_in(setup.batch) if name != path and is_index(tensor)]
+    repeated = [one for one in others if repeats_ids(label, one[1], label >= 0)]
+    return repeated[0] if len(repeated) == 1 else None
+
+
+def repeats_ids(label: torch.Tensor, ids: torch.Tensor, counted: torch.Tensor) -> bool:
+    """Whether labels (B, L) are the ids of the same positions, or the next ones, at all positions that count."""
+    if label.shape != ids.shape or not bool(counted.any()):
+        return False
+    same = bool((label == ids)[counted].all())
+    return same or bool((label[:, :-1] == ids[:, 1:])[counted[:, :-1]].all())
 
 
 def target(setup: TrainingSetup) -> tuple[str, torch.Tensor] | None:

@@ -7,7 +7,7 @@ which has no gradient, is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,8 @@ class LoopOperations(TorchFunctionMode):
         self.timeline = timeline
         self.armed = False
         self.noted = 0
+        self.on_operation: Callable[[str, tuple[Any, ...], Mapping[str, Any]], None] | None = None
+        """Called with the name and the arguments of each operation, also of those that are not recorded."""
         self._may_be_on_the_stack = False
 
     def arm(self) -> None:
@@ -68,6 +70,8 @@ class LoopOperations(TorchFunctionMode):
         if torch.compiler.is_compiling():
             return output
         name = getattr(func, "__name__", "operation")
+        if self.armed and self.on_operation is not None:
+            self.on_operation(name, args, kwargs or {})
         made = args[0] if name == "__setitem__" else output
         if self.armed and type(made) is Tensor and made.requires_grad and self.noted < _MOST:
             self._note(name, args, kwargs, made)

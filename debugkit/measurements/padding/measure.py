@@ -20,6 +20,7 @@ from debugkit.interventions.batch_roles import (
     labels,
     padding_mask,
     padding_that_the_mask_leaves_out,
+    repeats_ids,
     token_ids,
     within,
 )
@@ -122,15 +123,9 @@ def _is_aligned(setup: TrainingSetup, path: str, tensor: torch.Tensor, valid: to
     ids = token_ids(setup)
     if path.rpartition(".")[2] in _ALWAYS_ALIGNED or (ids is not None and path == ids[0]):
         return True
-    return constant_at(tensor, ~valid) or (ids is not None and _repeats(tensor, ids[1], valid))
-
-
-def _repeats(label: torch.Tensor, ids: torch.Tensor, valid: torch.Tensor) -> bool:
-    """Whether labels are the token ids of the same positions, or the next ones, wherever they are not ignored."""
-    counted = valid & (label >= 0) if is_index(label) and ids.shape == label.shape else torch.zeros_like(valid)
-    if not bool(counted.any()):
-        return False
-    return bool((label == ids)[counted].all()) or bool((label[:, :-1] == ids[:, 1:])[counted[:, :-1]].all())
+    if constant_at(tensor, ~valid):
+        return True
+    return ids is not None and is_index(tensor) and repeats_ids(tensor, ids[1], valid & (tensor >= 0))
 
 
 def _other_content(setup: TrainingSetup, padding: _Padding, before: Pass, threshold: float) -> Movement | None:

@@ -180,3 +180,55 @@ def test_what_the_experiments_change_is_restored(tmp_path: Path) -> None:
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
+
+
+OUTSIDE = (
+    GENERATOR.replace("idx, targets=None", "x")
+    .replace("self.table(idx)", "self.table(x)")
+    .partition("        loss = None")[0]
+    + """        return logits
+
+torch.manual_seed(0)
+model = Generator()
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(4):
+    text = torch.randint(1, 11, (4, {length}))
+    optimizer.zero_grad()
+    {step}
+    loss.backward()
+    optimizer.step()
+"""
+)
+STEPS = {
+    "rows": (7, "loss = F.cross_entropy(model(text[:, :-1]).view(-1, 11), text[:, 1:].flatten())"),
+    "classes first": (7, "loss = nn.CrossEntropyLoss()(model(text[:, :-1]).transpose(1, 2), text[:, 1:])"),
+    "shifted after the model": (6, "loss = F.cross_entropy(model(text)[:, :-1].flatten(0, 1), text[:, 1:].flatten())"),
+    "another ignored id": (
+        7,
+        "loss = F.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten(), ignore_index=0)",
+    ),
+    "log probabilities": (
+        7,
+        "loss = F.nll_loss(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten(), reduction='none').mean()",
+    ),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_loss_of_tokens_outside_the_model_is_recognised_by_its_values(
+    tmp_path: Path, step: str, causal: bool
+) -> None:
+    length, line = STEPS[step]
+    program = OUTSIDE.format(causal=causal, length=length, step=line)
+    if "nll_loss" in line:
+        program = program.replace("logits = self.head(x)", "logits = self.head(x).log_softmax(-1)")
+    report = run(tmp_path, program, select=["DK304", "DK314"])
+    assert [finding.code for finding in report.findings] == ([] if causal else ["DK304"])
+    assert report.examined == ("DK304", "DK314")
+
+
+def test_the_loss_of_other_values_is_not_taken(tmp_path: Path) -> None:
+    line = "loss = F.cross_entropy(model(text[:, :-1]).flatten(0, 1) * 2, text[:, 1:].flatten())"
+    report = run(tmp_path, OUTSIDE.format(causal=False, length=7, step=line), select=["DK304"])
+    assert (report.findings, report.examined) == ((), ())
