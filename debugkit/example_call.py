@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
 from debugkit.finding import Finding
+from debugkit.frames import is_own
 from debugkit.interventions.batch_roles import labels
 from debugkit.setup import TrainingSetup
 from debugkit.step_replay.calls import ModuleCall
@@ -42,10 +45,19 @@ class ExampleCall:
     signature: inspect.Signature
     loss: Callable[[Any, Mapping[str, Any]], Tensor] | None
     """The loss of an output and a batch; None if it is not known."""
+    has_samples_first: bool
+    """Whether the first dimension has the size of a data loader's batches. Otherwise it may be that of time."""
 
     def setup(self, declare: Declare) -> TrainingSetup:
         """The setup whose batch is this call."""
-        return TrainingSetup(self.model, self.batch, self._loss_of, declare=declare, knows_loss=self.loss is not None)
+        return TrainingSetup(
+            self.model,
+            self.batch,
+            self._loss_of,
+            declare=declare,
+            knows_loss=self.loss is not None,
+            knows_samples=self.has_samples_first,
+        )
 
     def placed(self, finding: Finding) -> Finding:
         """The finding with its paths as the run names them."""
@@ -125,16 +137,23 @@ class ExampleCalls:
         batch = _by_name(signature, call.args, call.kwargs)
         if (other := next(_not_repeatable(batch.values()), None)) is not None:
             return f"The model was called with an argument of type {type(other).__name__}, which cannot be copied."
-        if (batch_size(batch) or 0) < 2:
+        size = batch_size(batch) or 0
+        if size < 2:
             return "The model was called with fewer than two samples."
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
-        found = ExampleCall(call.module, call.path, clone_tensors(batch), _without_variables(signature), None)
+        found = ExampleCall(
+            call.module, call.path, clone_tensors(batch), _without_variables(signature), None, size in _batch_sizes()
+        )
         has_labels = labels(found.setup(Declare())) is not None
-        self.found = replace(found, loss=_loss_in(output, has_labels))
-        if self.found.loss is None and not has_labels and _LABELS not in batch:
-            scores = {path: tensor for path, tensor in tensors_in(output) if tensor.ndim == 3}
-            self._outputs.update(scores if call.grad_enabled else {})
+        found = replace(found, loss=_loss_in(output, has_labels))
+        if found.loss is None and (other := next(_not_repeatable([output]), None)) is not None:
+            return f"The model returned an object of type {type(other).__name__}, which cannot be compared."
+        if found.loss is None and not any(tensor.ndim for _, tensor in tensors_in(output)):
+            return "The model returned nothing that can be compared."
+        self.found = found
+        if found.loss is None and not has_labels and _LABELS not in batch:
+            self._outputs.update((path, tensor) for path, tensor in tensors_in(output) if tensor.ndim == 3)
         return None
 
 
@@ -167,10 +186,22 @@ def _not_repeatable(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
+def _batch_sizes() -> set[int]:
+    """Those of the data loaders in the local variables of the script's functions."""
+    sizes: set[int] = set()
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            loaders = [value for value in list(frame.f_locals.values()) if isinstance(value, DataLoader)]
+            sizes |= {getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0 for loader in loaders}
+        frame = frame.f_back
+    return sizes
+
+
 def _loss_in(output: Any, has_labels: bool) -> Callable[[Any, Mapping[str, Any]], Tensor] | None:
-    """How to read the loss: the scalar named `loss`, or the only scalar of a model that was given labels."""
+    """How to read the loss: all that is returned, the scalar named `loss`, or the only one of a model given labels."""
     scalars = [path for path, tensor in tensors_in(output) if tensor.numel() == 1 and tensor.requires_grad]
-    named = [path for path in scalars if path.rpartition(".")[2] == "loss"]
+    named = [path for path in scalars if path.rpartition(".")[2] in ("", "loss")]
     path = named[0] if len(named) == 1 else scalars[0] if len(scalars) == 1 and has_labels else None
     return None if path is None else functools.partial(_scalar_at, path)
 

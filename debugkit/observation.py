@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-Part = Literal["batch", "loss", "optimizer", "dataloader"]
-"""What a measurement requires: an argument of check(), or a loss. check() always has a loss; a recorded call of the
-model has one if the model computes it."""
+Part = Literal["batch", "loss", "samples", "optimizer", "dataloader"]
+"""What a measurement requires: an argument of check(), a loss, or a batch whose first dimension is that of the samples.
+check() has both; for a recorded call of a model, they may be unknown."""
 Source = Literal["debugkit.watch", "debugkit.integrations.hydra.check_config"]
 AnyClass = TypeVar("AnyClass", bound=type)
 _ATTRIBUTE, _IN_LOOP = "__measurement__", "__measurement_in_loop__"

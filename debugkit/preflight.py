@@ -220,7 +220,9 @@ def _absent(setup: TrainingSetup, measurement: Measurement) -> str | None:
     if "batch" in measurement.requires and setup.batch is None:
         return "No batch was given: pass batch= or dataloader=."
     if "loss" in measurement.requires and not setup.knows_loss:
-        return "The model does not compute its loss: use debugkit.check() with loss_fn=."
+        return "How the loss is computed from the model's output is not known: use debugkit.check() with loss_fn=."
+    if "samples" in measurement.requires and not setup.knows_samples:
+        return "Which dimension of the model's inputs is the batch is not known: use debugkit.check()."
     if "optimizer" in measurement.requires and not setup.optimizers:
         return "No optimizer was given: pass optimizer=."
     if "dataloader" in measurement.requires and not setup.loaders:

@@ -50,7 +50,7 @@ from debugkit.rule import Context, rule
 from debugkit.rule_text import counted, module_name
 
 
-@measured_by(".measure:replace_sample_zero", cost=3, requires=("batch",))
+@measured_by(".measure:replace_sample_zero", cost=3, requires=("batch", "samples"))
 @dataclass(frozen=True, slots=True)
 class BatchIndependence:
     """Relative changes in eval mode with fixed random draws."""

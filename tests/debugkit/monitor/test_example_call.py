@@ -27,8 +27,7 @@ def main():
     torch.manual_seed(0)
     model = Encoder()
     optimizer = torch.optim.Adam(model.parameters())
-    for _ in range(4):
-        lengths = torch.randint(2, 7, (4,))
+    for lengths in {lengths}:
         mask = (torch.arange(6)[None] < lengths[:, None]).long()
         ids = torch.randint(1, 11, (4, 6)) * mask
         optimizer.zero_grad()
@@ -42,6 +41,8 @@ if __name__ == "__main__":
 """
 MASKED = "x = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)"
 CODES = ["DK303", "DK304", "DK305"]
+UNKNOWN_LOSS = "How the loss is computed from the model's output is not known: use debugkit.check() with loss_fn=."
+UNKNOWN_SAMPLES = "Which dimension of the model's inputs is the batch is not known: use debugkit.check()."
 
 
 def run(folder: Path, text: str, *, select: list[str] = CODES, experiments: bool = True) -> Report:
@@ -50,8 +51,11 @@ def run(folder: Path, text: str, *, select: list[str] = CODES, experiments: bool
     return watch_script(script, [], select=select, experiments=experiments).report
 
 
-def pooled(pool: str = MASKED, given: str = "ids, mask=mask", end: str = "") -> str:
-    return POOLED.format(pool=pool, given=given, end=end)
+LOADED = "(loader := torch.utils.data.DataLoader(torch.randint(2, 7, (16,)), batch_size=4))"
+
+
+def pooled(pool: str = MASKED, given: str = "ids, mask=mask", end: str = "", lengths: str = LOADED) -> str:
+    return POOLED.format(pool=pool, given=given, end=end, lengths=lengths)
 
 
 def reasons(report: Report) -> dict[str, str]:
@@ -62,7 +66,7 @@ def test_a_correct_model_is_examined_and_silent(tmp_path: Path) -> None:
     report = run(tmp_path, pooled())
     assert report.findings == ()
     assert report.examined == ("DK303", "DK305")
-    assert reasons(report) == {"DK304": "The model does not compute its loss: use debugkit.check() with loss_fn=."}
+    assert reasons(report) == {"DK304": UNKNOWN_LOSS}
 
 
 def test_padding_that_changes_the_output_is_found(tmp_path: Path) -> None:
@@ -110,7 +114,31 @@ for _ in range(4):
 def test_a_model_that_computes_its_loss_is_examined_with_it(tmp_path: Path, causal: bool, found: list[str]) -> None:
     report = run(tmp_path, GENERATOR.format(causal=causal), select=["DK304", "DK305", "DK314"])
     assert [finding.code for finding in report.findings] == found
-    assert report.examined == ("DK304", "DK305", "DK314")
+    assert report.examined == ("DK304", "DK314")
+    assert reasons(report) == {"DK305": UNKNOWN_SAMPLES}
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_a_first_dimension_that_no_loader_has_may_be_time(tmp_path: Path, size: int) -> None:
+    """A model of one sequence at a time mixes the rows of its input on purpose."""
+    loader = f"(loader := torch.utils.data.DataLoader(range(32), batch_size={size}))"
+    report = run(tmp_path, pooled(f"{MASKED}; x = x.cumsum(0)", lengths=f"[torch.full((4,), 6) for _ in {loader}]"))
+    assert report.findings == ()
+    assert reasons(report)["DK305"] == UNKNOWN_SAMPLES
+
+
+def test_an_output_that_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    program = pooled().replace("return self.head(x)", "return torch.distributions.Categorical(logits=self.head(x))")
+    report = run(tmp_path, program.replace(").logsumexp(-1).mean()", ").entropy().mean()"))
+    why = "The model returned an object of type Categorical, which cannot be compared."
+    assert set(reasons(report).values()) == {why}
+
+
+def test_a_model_that_returns_only_its_loss_is_examined_by_it(tmp_path: Path) -> None:
+    """Without the loss, nothing would change if an input changed, and DK306 would call it ignored."""
+    program = pooled().replace("return self.head(x)", "return self.head(x).square().mean()").replace("ids", "tokens")
+    report = run(tmp_path, program.replace(").logsumexp(-1).mean()", ")"), select=["DK306"])
+    assert (report.findings, report.examined) == ((), ("DK306",))
 
 
 def test_without_experiments_the_rules_are_not_examined(tmp_path: Path) -> None:
@@ -149,8 +177,7 @@ TEACHER = """
 teacher = Encoder().requires_grad_(False).eval()
 student = Encoder()
 optimizer = torch.optim.Adam(student.parameters())
-for _ in range(4):
-    ids = torch.randint(1, 11, (4, 6))
+for ids in (loader := torch.utils.data.DataLoader(torch.randint(1, 11, (16, 6)), batch_size=4)):
     with torch.no_grad():
         wanted = teacher(ids)
     optimizer.zero_grad()
