@@ -121,8 +121,8 @@ def test_a_model_that_computes_its_loss_is_examined_with_it(tmp_path: Path, caus
 @pytest.mark.parametrize("size", [3, 8])
 def test_a_first_dimension_that_no_loader_has_may_be_time(tmp_path: Path, size: int) -> None:
     """A model of one sequence at a time mixes the rows of its input on purpose."""
-    loader = f"(loader := torch.utils.data.DataLoader(range(32), batch_size={size}))"
-    report = run(tmp_path, pooled(f"{MASKED}; x = x.cumsum(0)", lengths=f"[torch.full((4,), 6) for _ in {loader}]"))
+    lengths = f"[torch.full((4,), 6)] * 4 if (loader := torch.utils.data.DataLoader(range(32), {size})) else []"
+    report = run(tmp_path, pooled(f"{MASKED}; x = x.cumsum(0)", lengths=lengths))
     assert report.findings == ()
     assert reasons(report)["DK305"] == UNKNOWN_SAMPLES
 
