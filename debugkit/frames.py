@@ -38,22 +38,21 @@ def is_own(filename: str) -> bool:
 
 def user_line(frame: FrameType | None = None) -> SourceLine | None:
     """The innermost line of the user's program on the current stack or the stack of `frame`; None if there is none."""
-    current: FrameType | None = frame or sys._getframe(1)
-    while current is not None:
-        if is_users(current.f_code.co_filename):
-            return _line(current.f_code.co_filename, current.f_lineno, current.f_code.co_name)
-        current = current.f_back
-    return None
+    return _innermost(frame or sys._getframe(1), is_users)
 
 
 def own_line() -> SourceLine | None:
     """The innermost line of the program itself on the current stack; that of an installed package if there is none."""
-    current: FrameType | None = sys._getframe(1)
-    while current is not None:
-        if is_own(current.f_code.co_filename):
-            return _line(current.f_code.co_filename, current.f_lineno, current.f_code.co_name)
-        current = current.f_back
-    return user_line()
+    frame = sys._getframe(1)
+    return _innermost(frame, is_own) or _innermost(frame, is_users)
+
+
+def _innermost(frame: FrameType | None, belongs: Callable[[str], bool]) -> SourceLine | None:
+    while frame is not None:
+        if belongs(frame.f_code.co_filename):
+            return _line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None
 
 
 def caller_of_operation(frame: FrameType | None) -> FrameType | None:

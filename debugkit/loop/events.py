@@ -55,6 +55,7 @@ class LoopEvents:
         self._built: list[SourceLine | None] = []
         self._searches = 0
         self.steps: list[int] = []
+        self._turns: set[int] = set()  # optimizers that have stepped in the current step of the loop
         self._events: deque[LoopEvent] = deque(maxlen=_REMEMBERED)
         self._order = self.backwards = self._scaler_steps = self._skipped = self._steps_before = 0
         self._foreign = ForeignSteps(self._given or ())
@@ -137,6 +138,19 @@ class LoopEvents:
     def number_of(self, optimizer: Optimizer) -> int | None:
         """The number of an optimizer in the record; None if it is not watched."""
         return next((number for number, known in enumerate(self._known) if known() is optimizer), None)
+
+    def note_turn(self, optimizer: Optimizer) -> bool:
+        """Note that an optimizer has stepped. Returns whether a step of the loop begins with it.
+
+        Optimizers that take turns share one step of the loop. The next begins when one of them has its turn again.
+        """
+        number = self.number_of(optimizer)
+        begins = not self._turns or number in self._turns
+        if begins:
+            self._turns.clear()
+        if number is not None:
+            self._turns.add(number)
+        return begins
 
     def _number(self, optimizer: Optimizer) -> int | None:
         number = self.number_of(optimizer)

@@ -61,8 +61,7 @@ class Monitor(Observer):
         self.timeline = Timeline()
         self.paused = False
         self.step = 0
-        """The number of the current step. Optimizers that take turns share one; it ends when one has its turn again."""
-        self._turns: set[int | None] = set()
+        """The number of the current step. Optimizers that take turns share one."""
         self.recorder = CallRecorder()
         self.events = LoopEvents(self.timeline, self, optimizers, lambda: self.paused)
         self.running = Running()
@@ -219,10 +218,7 @@ class Monitor(Observer):
         self._modes.note(self.hooks, optimizer, self.step)
         if self.active:
             self.probes.after_optimizer_step(optimizer)
-        number = self.events.number_of(optimizer)
-        again = number in self._turns
-        self._turns = {number} if again else {*self._turns, number}
-        self._end_step(self.step + (again or len(self._turns) == 1))
+        self._end_step(self.step + self.events.note_turn(optimizer))
 
     def step_skipped(self) -> None:
         if self.active:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -40,13 +41,10 @@ class ProbeRunner(Observer):
 
     def __init__(self, probes: Mapping[type, Callable[[], type[Probe[Any]]]], setup: TrainingSetup) -> None:
         self.missing: dict[type, Unexamined] = {}
-        self._attached: list[Probe[object]] = []
-        self._modes: dict[type, list[Any]] = {}  # the function modes that each probe put on PyTorch's stack for itself
-        self._off: tuple[list[Any], list[Any]] | None = None  # PyTorch's stack without these modes, and with them
-        self._guards: dict[type, Guard] = {}
-        self._steps_left: dict[type, int | None] = {}
-        self._detached: list[Probe[object]] = []
-        self._finished: list[Probe[object]] = []  # their `watch_steps` are over
+        self._attached: list[_Held] = []
+        self._detached: list[_Held] = []
+        self._finished: list[_Held] = []  # their `watch_steps` are over
+        self._off: tuple[list[Any], list[Any]] | None = None  # PyTorch's stack without the probes' modes, and with them
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._stages = 0
         self._begins_stage = False
@@ -54,27 +52,28 @@ class ProbeRunner(Observer):
         self._in_turn = max(1, len(setup.optimizers))  # if each steps once in so many steps, each has its first steps
         self._may_detach = not is_compiled(setup.model)  # adding and removing hooks recompiles a compiled model
         for kind, load in probes.items():
-            self._guarded(kind, lambda load=load: self._attach(load(), setup))  # type: ignore[misc]
+            guard = Guard()
+            self._guarded(kind, guard, lambda load=load, guard=guard: self._attach(load(), guard, setup))  # type: ignore[misc]
 
-    def _attach(self, cls: type[Probe[object]], setup: TrainingSetup) -> None:
+    def _attach(self, cls: type[Probe[object]], guard: Guard, setup: TrainingSetup) -> None:
         if cls.watch_steps is not None and is_compiled(setup.model):
             raise NotExamined("The model is compiled, so its operations cannot be recorded: use debugkit.check().")
-        self._enter(cls(setup))
-        self._steps_left[cls.yields] = cls.watch_steps
+        self._enter(_Held(cls(setup), guard, cls.watch_steps))
 
-    def _enter(self, probe: Probe[object]) -> None:
+    def _enter(self, held: _Held) -> None:
         before = mode_stack()
-        with without_torch_function(), self._guards.setdefault(probe.yields, Guard()):
-            probe.__enter__()
+        with without_torch_function(), held.guard:
+            held.probe.__enter__()
         added = [mode for mode in mode_stack() if not _among(mode, before)]
-        self._modes[probe.yields] = [mode for mode in added if not is_shared(mode)]
-        self._attached.append(probe)
+        held.modes = [mode for mode in added if not is_shared(mode)]
+        self._attached.append(held)
 
     def close(self) -> None:
         """Detach every probe."""
-        for probe in list(self._attached):
-            self._drop(probe)
-        self._detached = self._finished = []
+        for held in list(self._attached):
+            self._drop(held)
+        self._detached.clear()
+        self._finished.clear()
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         if losses:
@@ -92,7 +91,7 @@ class ProbeRunner(Observer):
             self._begins_stage = bool(self._finished)
         self._each("before_optimizer_step", optimizer)
         stack = mode_stack()
-        ours = [mode for modes in self._modes.values() for mode in modes]
+        ours = [mode for held in self._attached for mode in held.modes]
         others = [mode for mode in stack if not is_shared(mode) and not _among(mode, ours)]
         if len(others) < len(stack):
             set_mode_stack(others)
@@ -113,19 +112,20 @@ class ProbeRunner(Observer):
         `looked` is whether the values of this step were recorded; otherwise no observation is read. `will_look` is the
         same for the next step. `judged` is whether the whole run is judged now.
         """
-        for probe in list(self._attached):
-            if (error := self._guards[probe.yields].error) is not None:
-                self.missing[probe.yields] = _raised(error)
-                self._drop(probe)
+        for held in list(self._attached):
+            probe = held.probe
+            if held.guard.error is not None:
+                self.missing[held.kind] = _raised(held.guard.error)
+                self._drop(held)
                 continue
             if looked or type(probe).end_step is not Probe.end_step:
                 reads = looked and (judged or not probe.covers_run)
-                self._guarded(probe.yields, lambda probe=probe, reads=reads: self._end(probe, step, seen, reads))  # type: ignore[misc]
-            left = self._steps_left[probe.yields]
-            self._steps_left[probe.yields] = None if left is None else left - 1
-            if left is not None and left <= 1:
-                self._drop(probe)
-                self._finished.append(probe)
+                self._try(held, lambda probe=probe, reads=reads: self._end(probe, step, seen, reads))  # type: ignore[misc]
+            if held.steps_left is not None:
+                held.steps_left -= 1
+                if held.steps_left <= 0:
+                    self._drop(held)
+                    self._finished.append(held)
         self._looked += looked
         if self._begins_stage:
             self._begin_stage()
@@ -138,18 +138,18 @@ class ProbeRunner(Observer):
         if self._stages == _STAGES:
             return
         self._stages += 1
-        for probe in self._finished:
-            self._steps_left[probe.yields] = probe.watch_steps
+        for held in self._finished:
+            held.steps_left = held.probe.watch_steps
         self._detached += self._finished
-        self._finished = []
+        self._finished.clear()
 
     def _attach_and_detach(self, will_look: bool) -> None:
-        for probe in [probe for probe in self._attached if _is_sampled(probe) and not self._is_due(probe, will_look)]:
-            if self._guarded(probe.yields, lambda probe=probe: self._drop(probe)):  # type: ignore[misc]
-                self._detached.append(probe)
-        for probe in [probe for probe in self._detached if self._is_due(probe, will_look)]:
-            self._detached.remove(probe)
-            self._guarded(probe.yields, lambda probe=probe: self._enter(probe))  # type: ignore[misc]
+        for held in [held for held in self._attached if held.is_sampled and not self._is_due(held.probe, will_look)]:
+            if self._try(held, lambda held=held: self._drop(held)):  # type: ignore[misc]
+                self._detached.append(held)
+        for held in [held for held in self._detached if self._is_due(held.probe, will_look)]:
+            self._detached.remove(held)
+            self._try(held, lambda held=held: self._enter(held))  # type: ignore[misc]
 
     def _is_due(self, probe: Probe[object], will_look: bool) -> bool:
         """Whether a probe is attached in the next step."""
@@ -161,37 +161,37 @@ class ProbeRunner(Observer):
 
         With `attached`, also those of the others: no step has just ended that would have added them.
         """
-        for probe in [*self._detached, *(self._attached if attached else ())]:
-            if probe.yields not in seen:
-                self._guarded(probe.yields, lambda probe=probe: self._observe(probe, seen))  # type: ignore[misc]
+        for held in [*self._detached, *(self._attached if attached else ())]:
+            if held.kind not in seen:
+                self._try(held, lambda held=held: self._observe(held, seen))  # type: ignore[misc]
 
-    def _observe(self, probe: Probe[object], seen: dict[type, object]) -> None:
-        if (error := self._guards[probe.yields].error) is not None:
-            raise error
+    def _observe(self, held: _Held, seen: dict[type, object]) -> None:
+        if held.guard.error is not None:
+            raise held.guard.error
         with without_torch_function():
-            seen[probe.yields] = probe.observation
+            seen[held.kind] = held.probe.observation
 
     def loop_ended(self, seen: dict[type, object]) -> None:
         """End the loop: add to `seen` the observations of probes that override `loop_ended`."""
-        for probe in list(self._attached):
-            if type(probe).loop_ended is not Probe.loop_ended:
-                self._guarded(probe.yields, lambda probe=probe: self._end_loop(probe, seen))  # type: ignore[misc]
+        for held in list(self._attached):
+            if type(held.probe).loop_ended is not Probe.loop_ended:
+                self._try(held, lambda held=held: self._end_loop(held, seen))  # type: ignore[misc]
 
     def loop_failed(self) -> dict[type, object]:
         """End a loop that raised: the observations of probes that override `loop_failed`."""
         seen: dict[type, object] = {}
-        for probe in list(self._attached):
-            if type(probe).loop_failed is not Probe.loop_failed:
-                self._guarded(probe.yields, lambda probe=probe: self._fail_loop(probe, seen))  # type: ignore[misc]
+        for held in list(self._attached):
+            if type(held.probe).loop_failed is not Probe.loop_failed:
+                self._try(held, lambda held=held: self._fail_loop(held, seen))  # type: ignore[misc]
         return seen
 
-    def _fail_loop(self, probe: Probe[object], seen: dict[type, object]) -> None:
-        probe.loop_failed()
-        self._observe(probe, seen)
+    def _fail_loop(self, held: _Held, seen: dict[type, object]) -> None:
+        held.probe.loop_failed()
+        self._observe(held, seen)
 
-    def _end_loop(self, probe: Probe[object], seen: dict[type, object]) -> None:
-        probe.loop_ended()
-        self._observe(probe, seen)
+    def _end_loop(self, held: _Held, seen: dict[type, object]) -> None:
+        held.probe.loop_ended()
+        self._observe(held, seen)
 
     def _end(self, probe: Probe[object], step: int, seen: dict[type, object], reads: bool) -> None:
         with without_torch_function():
@@ -207,25 +207,29 @@ class ProbeRunner(Observer):
     def _each(self, event: str, *given: Any) -> None:
         """Notify the probes that override this event. What they compute is not observed by function modes."""
         with without_torch_function():
-            for probe in list(self._attached):
-                if getattr(type(probe), event) is not getattr(Observer, event) and not self._guarded(
-                    probe.yields, functools.partial(getattr(probe, event), *given)
+            for held in list(self._attached):
+                if getattr(type(held.probe), event) is not getattr(Observer, event) and not self._try(
+                    held, functools.partial(getattr(held.probe, event), *given)
                 ):
-                    self._drop(probe)
+                    self._drop(held)
 
-    def _drop(self, probe: Probe[object]) -> None:
+    def _drop(self, held: _Held) -> None:
         """Detach a probe. Leaving a mode removes the top of PyTorch's stack, which may be the mode of another probe."""
-        self._attached = [other for other in self._attached if other is not probe]
+        self._attached = [other for other in self._attached if other is not held]
         stack = mode_stack()
         try:
-            probe.__exit__(None, None, None)
+            held.probe.__exit__(None, None, None)
         finally:
-            modes = self._modes.pop(probe.yields, [])
-            set_mode_stack([mode for mode in stack if not _among(mode, modes) and not _is_unused(mode)])
+            set_mode_stack([mode for mode in stack if not _among(mode, held.modes) and not _is_unused(mode)])
+            held.modes = []
 
-    def _guarded(self, kind: type, act: Callable[[], object]) -> bool:
+    def _try(self, held: _Held, act: Callable[[], object]) -> bool:
+        return self._guarded(held.kind, held.guard, act)
+
+    def _guarded(self, kind: type, guard: Guard, act: Callable[[], object]) -> bool:
+        """Whether it raised nothing but NotExamined. An exception is the reason why the observation is missing."""
         try:
-            with self._guards.setdefault(kind, Guard()):
+            with guard:
                 act()
         except NotExamined as limit:
             self.missing[kind] = Unexamined("", str(limit))
@@ -235,12 +239,31 @@ class ProbeRunner(Observer):
         return True
 
 
+@dataclass(eq=False)
+class _Held:
+    """A probe, and what belongs to it."""
+
+    probe: Probe[object]
+    guard: Guard
+    """Of its hooks and patches."""
+    steps_left: int | None
+    """Before its `watch_steps` are over."""
+    modes: list[Any] = field(default_factory=list)
+    """The function modes that it put on PyTorch's stack for itself, while it is attached."""
+
+    @property
+    def kind(self) -> type:
+        """The type of its observation."""
+        return self.probe.yields
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is detached between the steps that it observes."""
+        return self.probe.watch_every > 1 or self.probe.watch_steps is not None
+
+
 def _raised(error: Exception) -> Unexamined:
     return Unexamined("", f"Observing it raised {one_line(error)}.", error)
-
-
-def _is_sampled(probe: Probe[object]) -> bool:
-    return probe.watch_every > 1 or probe.watch_steps is not None
 
 
 def _is_unused(mode: Any) -> bool:

@@ -14,6 +14,7 @@ from debugkit.loop.pace import TINY, TINY_EVERY, TINY_FIRST
 from debugkit.loop.probe_runner import ProbeRunner
 from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, SETTLING_STEPS, Probe
 from debugkit.recorders.function_calls import FunctionCalls
+from debugkit.recorders.guard import Guard
 from debugkit.rules.dk205_gradient_spike.measure import GradientHistoryProbe
 from debugkit.setup import TrainingSetup
 from debugkit.watched_run import monitor_of
@@ -290,7 +291,7 @@ def stages_in_which_it_is_attached(optimizers: int) -> list[int]:
     with debugkit.watch(model, None) as run:
         monitor = monitor_of(run)
         assert monitor.probes is not None
-        monitor.probes._attach(First, TrainingSetup.of(model))
+        monitor.probes._attach(First, Guard(), TrainingSetup.of(model))
         for _ in range(optimizers):
             optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
             for _ in range(10):
