@@ -4,7 +4,7 @@
 Three or more optimizers of one class, one after the other, over the same parameters and with the same settings, each of
 which trained for one epoch of the same data. The state of one was not passed to the next, and nothing else changed
 between the last step of one and the first step of the next. An optimizer whose `state` is emptied in each epoch counts
-as a new one.
+as a new one. In a run of two epochs, two optimizers are enough if the same line made both.
 
 Also a run that continues from a checkpoint with half of it: `optimizer.state_dict()` was saved, a model loaded the
 weights of that moment, and a new optimizer of the same class and with the same settings trains them without the state.
@@ -15,8 +15,9 @@ from zero in each epoch: the first steps of Adam are as large as the rate allows
 and momentum is small. The loss jumps, or falls more slowly, at the start of each epoch. No error is raised.
 
 ## Evidence
-How often the optimizer was replaced and the threshold, 2, and the smallest number of steps of a replaced one. For a
-checkpoint, how many steps the saved optimizer had made. The line is the one that makes the optimizer.
+How often the optimizer was replaced and the threshold, and the smallest number of steps of a replaced one. The
+threshold is 2, or 1 at the end of a run of two epochs. For a checkpoint, how many steps the saved optimizer had made.
+The line is the one that makes the optimizer.
 
 ## Fix
 Make the optimizer once, before the loop over the epochs. If it has to be recreated, load the state of the previous
@@ -78,6 +79,8 @@ class Replacement(PlainData):
     """In how many iterations of a data loader the replaced one stepped; 0 if none was read."""
     same_data: bool
     """Whether the batches of both came from one data set."""
+    same_line: bool
+    """Whether one line made both, the new one after the last step of the old one."""
     at: SourceLine | None
     """The line that made the new one."""
 
@@ -130,23 +133,27 @@ def judge(seen: ReplacedOptimizers, context: Context) -> Iterator[Finding]:
         if one.steps >= _STEPS and one.same_settings and not one.other_data:
             yield _without_its_state(one, context)
     for chain in sorted({one.chain for one in seen.replacements}):
-        run = _longest_run([one for one in seen.replacements if one.chain == chain])
-        if len(run) < _REPLACEMENTS:
+        chained = [one for one in seen.replacements if one.chain == chain]
+        at_the_end = context.ended and len(chained) == 1 and chained[0].same_line
+        threshold = 1 if at_the_end else _REPLACEMENTS
+        run = _longest_run(chained)
+        if len(run) < threshold:
             continue
         if not any(one.epochs for one in run):
             raise NotExamined("The optimizer was replaced, but the batches do not come from a torch DataLoader.")
         run = _longest_run(run, of_epochs=True)
-        if len(run) < _REPLACEMENTS:
+        if len(run) < threshold:
             continue
         first = run[0]
         what = f"The state of {first.optimizer} was emptied" if first.emptied else f"{first.optimizer} was recreated"
+        times, each = ("once", "") if len(run) == 1 else (f"{len(run)} times", "each time ")
         yield context.finding(
-            f"{what} {len(run)} times, each time after at most one epoch, with the same parameters and settings: its "
-            "averages of the gradients started from zero each time.",
+            f"{what} {times}, {each}after at most one epoch, with the same parameters and settings: its averages of "
+            "the gradients started from zero again.",
             at=first.at,
             evidence={
                 "replacements": len(run),
-                "threshold": _REPLACEMENTS,
+                "threshold": threshold,
                 "fewest_steps": min(one.steps for one in run),
             },
             fix="Do not empty the state of the optimizer in the loop over the epochs."

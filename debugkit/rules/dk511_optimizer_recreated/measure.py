@@ -54,6 +54,14 @@ class _Data:
         )
 
 
+@dataclass(frozen=True)
+class _Made:
+    """Where an optimizer was made, and after how many steps of all optimizers."""
+
+    at: SourceLine | None
+    after_steps: int
+
+
 @dataclass(eq=False)
 class _Life:
     """The steps of one optimizer from an empty state on."""
@@ -63,7 +71,11 @@ class _Life:
     parameters: tuple[weakref.ref[Tensor], ...]
     settings: tuple[Any, ...]
     chain: int
+    made: _Made | None
+    """None if it was made before the loop was watched."""
     steps: int = 0
+    last_step: int = 0
+    """Its last step, counted over all optimizers."""
     keeps: bool = False
     """Whether its state has tensors that belong to parameters."""
     closure: bool = False
@@ -87,8 +99,9 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         self._found: list[Replacement] = []
         self._half_restored: list[HalfRestored] = []
         self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._made: weakref.WeakKeyDictionary[Optimizer, SourceLine | None] = weakref.WeakKeyDictionary()
+        self._made: weakref.WeakKeyDictionary[Optimizer, _Made] = weakref.WeakKeyDictionary()
         self._optimizers = self._chains = 0
+        self._steps = 0  # of all optimizers
         self._read: tuple[int, _Data] | None = None
         self._described: tuple[weakref.ref[Any], int, _Data] | None = None
         self._reads = LoaderReads(self._delivered)
@@ -121,7 +134,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         return ReplacedOptimizers(self._optimizers, tuple(self._found), tuple(self._half_restored))
 
     def _makes(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
-        self._made[optimizer] = _constructed_at(optimizer)
+        self._made[optimizer] = _Made(_constructed_at(optimizer), self._steps)
 
     def _life_of(self, optimizer: Optimizer) -> _Life | None:
         return next((known for known in self._lives if known.optimizer() is optimizer), None)
@@ -153,7 +166,8 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         life = self._life_of(optimizer)
         if life is None:
             return
-        life.steps += 1
+        self._steps += 1
+        life.steps, life.last_step = life.steps + 1, self._steps
         life.rate = _rate(optimizer)
         if not life.keeps:
             life.keeps = _keeps_tensors(optimizer)
@@ -177,6 +191,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
             before.parameters if before is not None else tuple(weakref.ref(p) for p in parameters),
             _settings(optimizer),
             self._chains if before is None else before.chain,
+            self._made.get(optimizer),
         )
         self._optimizers += emptied is None
         if before is None:
@@ -215,7 +230,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
                     steps=life.saved_steps,
                     same_settings=life.settings == _settings(optimizer),
                     other_data=life.data is not None and data is not None and not life.data.is_same(data),
-                    at=self._made.get(optimizer),
+                    at=self._line_of(optimizer),
                 )
                 return
 
@@ -233,8 +248,20 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
             rate_ratio=rate / before.rate if rate is not None and before.rate else None,
             epochs=len(before.epochs),
             same_data=before.data is not None and self._read is not None and before.data.is_same(self._read[1]),
-            at=only_call("clear", files) if is_emptied else self._made.get(optimizer),
+            same_line=not is_emptied and _at_one_line(before, life),
+            at=only_call("clear", files) if is_emptied else self._line_of(optimizer),
         )
+
+    def _line_of(self, optimizer: Optimizer) -> SourceLine | None:
+        made = self._made.get(optimizer)
+        return None if made is None else made.at
+
+
+def _at_one_line(before: _Life, life: _Life) -> bool:
+    """Whether one line made both, the second after the last step of the first, as in a loop over the epochs."""
+    if before.made is None or life.made is None or before.made.at is None:
+        return False
+    return before.made.at == life.made.at and life.made.after_steps >= before.last_step
 
 
 def _constructed_at(optimizer: Optimizer) -> SourceLine | None:

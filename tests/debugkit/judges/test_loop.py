@@ -226,7 +226,7 @@ def test_passes_before_the_first_step_may_collect_data() -> None:
         judged("DK510", PassesWithoutGradients(9, 3, True, 0))
 
 
-REPLACED = Replacement(0, "Adam", 6, False, True, True, 1.0, 1, True, SourceLine("train.py", 3))
+REPLACED = Replacement(0, "Adam", 6, False, True, True, 1.0, 1, True, True, SourceLine("train.py", 3))
 
 
 def test_two_replacements_in_a_row_that_change_nothing_else_are_a_finding() -> None:
@@ -251,6 +251,18 @@ def test_a_replacement_that_changes_more_interrupts_the_row(change: dict[str, An
     other = replace(REPLACED, **change)
     assert not judged("DK511", ReplacedOptimizers(4, (REPLACED, other, REPLACED)))
     assert judged("DK511", ReplacedOptimizers(5, (other, REPLACED, REPLACED)))
+
+
+def test_one_replacement_is_enough_at_the_end_of_a_run_if_one_line_made_both() -> None:
+    def found(*replacements: Replacement, ended: bool = True) -> bool:
+        rule = find_rule("DK511")
+        return bool(list(rule.judge(ReplacedOptimizers(2, replacements), Context(rule, mode="watch", ended=ended))))
+
+    assert found(REPLACED)
+    assert not found(REPLACED, ended=False)
+    assert not found(replace(REPLACED, same_line=False))
+    assert not found(REPLACED, replace(REPLACED, unchanged=False))
+    assert not found(REPLACED, replace(REPLACED, epochs=2), REPLACED)
 
 
 HALF = HalfRestored("Adam", 20, True, False, SourceLine("train.py", 5))

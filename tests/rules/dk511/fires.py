@@ -32,6 +32,18 @@ def adam_in_the_loop_over_the_epochs():
     return {"model": _model(), "loop": loop, "expect": {"message": "AdamW was recreated 2 times"}}
 
 
+def run_of_two_epochs():
+    loader = DataLoader(DATA, batch_size=4, shuffle=True)
+
+    def loop(model, _):
+        for _epoch in range(2):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)  # DK511
+            for (batch,) in loader:
+                _step(model, optimizer, batch)
+
+    return {"model": _model(), "loop": loop, "expect": {"message": "AdamW was recreated once", "count": 1}}
+
+
 def function_that_trains_one_epoch():
     """Loader and optimizer are local to the function; the tensors of the data set are the same."""
 

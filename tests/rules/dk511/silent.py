@@ -52,6 +52,44 @@ def staged_fine_tuning():
     return _program(loop)
 
 
+def two_stages_with_the_same_settings():
+    """Each is made at its own line, so that its settings may differ in another run."""
+    loader = DataLoader(DATA, batch_size=4)
+
+    def loop(model, _):
+        warm_up = torch.optim.Adam(model.parameters(), lr=1e-3)
+        _epoch(model, warm_up, loader)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        _epoch(model, optimizer, loader)
+
+    return _program(loop)
+
+
+def pair_made_at_one_line():
+    """Both are made before the first of them steps."""
+    loader = DataLoader(DATA, batch_size=4)
+
+    def loop(model, _):
+        for optimizer in [_adam(model) for _ in range(2)]:
+            _epoch(model, optimizer, loader)
+
+    return _program(loop)
+
+
+def two_rounds_of_averaging():
+    loader = DataLoader(DATA, batch_size=4)
+
+    def loop(model, _):
+        start = copy.deepcopy(model.state_dict())
+        for _round in range(2):
+            _epoch(model, _adam(model), loader)
+            trained = model.state_dict()
+            start = {name: (start[name] + trained[name]) / 2 for name in start}
+            model.load_state_dict(start)
+
+    return _program(loop)
+
+
 def rate_lowered_by_hand():
     loader = DataLoader(DATA, batch_size=4)
 
