@@ -70,7 +70,7 @@ def run(
     fail_on: FailOn = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run a training script under watch(): `debugkit run [OPTIONS] train.py ARGS…`.
+    """Run a training script under watch(), then examine its model: `debugkit run [OPTIONS] train.py ARGS…`.
 
     A script that fails keeps its exit code; otherwise it is 1 if something was found.
     """

@@ -8,7 +8,8 @@
   times and keeps every learning rate at zero.
 - A learning rate that is overwritten after each step of the scheduler.
 - A scheduler that is stepped at least half as often as the optimizer and has lowered every rate to 1e-7, and to a
-  thousandth of its largest value, long before the end: for eight steps, and a fifth of all steps.
+  thousandth of its largest value, long before the end: for eight steps, and a fifth of all steps. One that is stepped
+  less often, such as once per epoch, and keeps every rate at exactly 0 for as many steps at the end of the run.
 - A `LambdaLR` whose function computes with integers only and divides with `//`, so that the rate stays the same.
 
 ## Why it hurts
@@ -211,11 +212,17 @@ def _used_up(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], cont
     low = list(itertools.takewhile(lambda rate: rate is not None and rate <= _USED_UP, reversed(rates)))
     largest = max(known, default=0.0)
     enough = len(low) >= max(_STEPS_AT_ZERO, _SHARE * seen.steps[number]) and len(low) < len(steps)
-    if not enough or largest * _FALL < (low[0] or 0.0) or largest <= _USED_UP or len(schedule) * 2 < len(steps):
+    if not enough or largest * _FALL < (low[0] or 0.0) or largest <= _USED_UP or not schedule:
         return
+    by_steps = len(schedule) * 2 >= len(steps)
+    if not by_steps and (
+        any(low) or not context.ended
+    ):  # stepped once per epoch: some of these may return to a high rate
+        return
+    how_often = f", stepped after each step of {name_of(seen, number)}," if by_steps else f" of {name_of(seen, number)}"
     yield _found(
         context,
-        f"The scheduler, stepped after each step of {name_of(seen, number)}, has lowered the learning rate from "
+        f"The scheduler{how_often} has lowered the learning rate from "
         f"{largest:.2g} to {low[0]:.2g}: the last {len(low)} of {seen.steps[number]} steps used at most {_USED_UP:g}.",
         schedule[0].at,
         {

@@ -163,6 +163,24 @@ def decay_for_each_epoch_stepped_for_each_batch():
     }
 
 
+def last_epochs_at_rate_zero():
+    """The length of the schedule is that of another configuration."""
+    model, optimizer = _policy()
+    schedule = LambdaLR(optimizer, lambda epoch: max(0.0, 1 - epoch / 2))
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _epoch in range(4):
+            for _ in range(5):
+                optimizer.zero_grad()
+                _backward(model)
+                optimizer.step()
+            schedule.step()  # DK503
+
+    expect = {"message": "The scheduler of AdamW has lowered the learning rate", "severity": "warning", "count": 1}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
 def integer_division_holds_the_rate():
     model, optimizer = _policy()
     total = 100

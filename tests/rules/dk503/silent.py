@@ -94,6 +94,36 @@ def by_epoch():
     return {"model": model, "optimizer": optimizer, "loop": loop}
 
 
+def by_epoch_to_zero_at_the_end():
+    """A cosine over the epochs reaches 0 after the last one. Another has a last epoch near zero, but not at zero."""
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 4, eta_min=1e-9)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _epoch in range(5):
+            for _ in range(8):
+                _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def by_epoch_with_an_epoch_at_zero_in_between():
+    """Cyclical rates of a snapshot ensemble."""
+    model, optimizer = _policy()
+    schedule = LambdaLR(optimizer, lambda epoch: 1.0 - (epoch % 3) / 2)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _epoch in range(5):
+            for _ in range(8):
+                _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
 def on_a_plateau():
     model, optimizer = _policy()
     schedule = ReduceLROnPlateau(optimizer, patience=0)
