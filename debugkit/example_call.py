@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
 from debugkit.finding import Finding
-from debugkit.frames import is_own
+from debugkit.frames import is_users
 from debugkit.interventions.batch_roles import labels
 from debugkit.setup import TrainingSetup
 from debugkit.step_replay.calls import ModuleCall
@@ -187,11 +187,11 @@ def _not_repeatable(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _batch_sizes() -> set[int]:
-    """Those of the data loaders in the local variables of the script's functions."""
+    """Those of the data loaders in the local variables of the script's functions, or of a trainer's."""
     sizes: set[int] = set()
     frame = sys._getframe(1).f_back
     while frame is not None:
-        if is_own(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             loaders = [value for value in list(frame.f_locals.values()) if isinstance(value, DataLoader)]
             sizes |= {getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0 for loader in loaders}
         frame = frame.f_back
