@@ -17,6 +17,7 @@ _HERE = f"{Path(__file__).resolve().parent}/"
 _STDLIB = f"{sysconfig.get_paths()['stdlib']}/"
 _PACKAGES_BETWEEN = frozenset({"torch", "functorch", "einops", "jaxtyping", "beartype"})
 """Packages that forward calls from the user's code. The relevant line is the one that calls them."""
+_INTERCEPTS = "__torch_function__"
 
 
 @functools.cache
@@ -56,13 +57,15 @@ def _innermost(frame: FrameType | None, belongs: Callable[[str], bool]) -> Sourc
 
 
 def caller_of_operation(frame: FrameType | None) -> FrameType | None:
-    """The frame that called a torch function, outwards from one of a function mode that intercepts it."""
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name != "__torch_function__" and not code.co_filename.startswith(_HERE):
-            return frame
+    """The frame that called a torch function, outwards from one of a function mode that intercepts it.
+
+    None if debugkit itself called it.
+    """
+    while frame is not None and frame.f_code.co_name != _INTERCEPTS:
         frame = frame.f_back
-    return None
+    while frame is not None and frame.f_code.co_name == _INTERCEPTS:  # of several modes
+        frame = frame.f_back
+    return None if frame is None or frame.f_code.co_filename.startswith(_HERE) else frame
 
 
 @functools.lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ import contextlib
 import runpy
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,11 +31,14 @@ from debugkit.finding import Unexamined
 from debugkit.frames import is_own
 from debugkit.module_paths import plain_path
 from debugkit.preflight import examine
+from debugkit.recorders.patches import Patches
 from debugkit.report import Report
 from debugkit.root_cause import fold
 from debugkit.rule import Rule
 from debugkit.step_replay.calls import ModuleCall
 from debugkit.watched_run import Run, adopt, chosen_rules, monitor_of
+
+_ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
 @dataclass(frozen=True)
@@ -112,16 +116,25 @@ class FindModels:
         self._run = run
         self._calls = calls
         self._handles: list[RemovableHandle] = []
+        self._patches = Patches()
 
     def __enter__(self) -> None:
         if self._calls is not None:
             monitor = monitor_of(self._run)
             monitor.on_call, monitor.loop_operations.on_operation = self._call_ended, self._calls.operation
         self._handles.append(register_module_forward_pre_hook(self._called))
+        self._patches.__enter__().around(nn.Module, "compile", after=self._compiled)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._patches.__exit__(kind, error, at)
         for handle in self._handles:
             _remove(handle)
+
+    def _compiled(self, module: nn.Module, *_: Any, **__: Any) -> None:
+        """`module.compile()` was called. Its later calls run in compiled code, where no hook sees the first one."""
+        monitor = monitor_of(self._run)
+        if not monitor.is_watched(module) and next(module.parameters(), None) is not None:
+            adopt(self._run, _model_of(module) or module)
 
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling():
@@ -151,7 +164,7 @@ class FindModels:
         calls = monitor_of(self._run).calls
 
         def after(called: nn.Module, _args: Any, kwargs: dict[str, Any], _output: Any) -> None:
-            if called is module:
+            if not torch.compiler.is_compiling() and called is module:
                 _remove(handle)
                 if calls and calls[-1].module is module:
                     calls[-1].add_keywords(kwargs)
@@ -190,12 +203,14 @@ def _remove(handle: RemovableHandle) -> None:
 
 @contextlib.contextmanager
 def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """`sys.argv` and `sys.path` as the script expects them."""
+    """`sys.argv` and `sys.path` as the script expects them. PyTorch's warning about global hooks is not shown."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
+            yield
     finally:
         sys.argv, sys.path[:] = argv, path
 

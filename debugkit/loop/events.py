@@ -16,7 +16,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from debugkit._torch_private import CLIPS_EVERY_NORM, has_stepped, in_backward, is_initial_step
+from debugkit._torch_private import (
+    CLIPS_EVERY_NORM,
+    has_stepped,
+    in_backward,
+    is_initial_step,
+    without_torch_function,
+)
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
@@ -161,7 +167,8 @@ class LoopEvents:
             self._built.append(None)
             self._find_lines()
             self.steps.append(0)
-            self.resets.sample(number, optimizer)
+            with without_torch_function():  # its copies are no operations of the program
+                self.resets.sample(number, optimizer)
         return number
 
     def _note(self, kind: EventKind, optimizers: tuple[int, ...], at: SourceLine | None = None, **more: Any) -> None:

@@ -18,8 +18,11 @@ from torch.optim import Optimizer
 
 import debugkit
 from debugkit.declare import Declare
+from debugkit.example_call import ExampleCalls
 from debugkit.report import Report
+from debugkit.script import FindModels, with_experiments
 from debugkit.setup import hugging_face_loss
+from debugkit.watched_run import Run, chosen_rules
 
 STEPS = 8
 """Steps of each loop: some rules wait for three of a kind, or five."""
@@ -68,6 +71,15 @@ class Program:
         with debugkit.watch(self.model, self.optimizer, on_finding=lambda _finding: None, declare=self.declare) as run:
             (self.train or plain_steps)(self)
         return run.report
+
+    def run(self) -> Report:
+        """The report of `train` as a script: debugkit finds the model, and repeats one of its calls afterwards."""
+        rules, calls = chosen_rules(None, None), ExampleCalls()
+        self.model.train()
+        run = Run(None, rules, on_finding=lambda _finding: None)
+        with run, FindModels(run, calls):
+            (self.train or plain_steps)(self)
+        return with_experiments(run.report, calls, rules, None)
 
 
 def plain_steps(program: Program) -> None:

@@ -219,3 +219,59 @@ def test_layers_in_a_list_of_such_a_model_are_found_once(folder: Path) -> None:
     (finding,) = watch_script(script, [], select=["DK101"]).report.findings
     assert finding.location.parameter == "others.0.weight"
     assert finding.location.line == 1 + program[: program.index("optimizer = ")].count("\n")
+
+
+COMPILED = """
+import torch
+from torch import nn
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    def forward(self, *, state):
+        return self.body(state)
+
+policy = Policy()
+{compile}
+optimizer = torch.optim.Adam(policy.parameters())
+for _ in range(4):
+    optimizer.zero_grad()
+    policy(state=torch.randn(4, 3)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("how", ["policy = torch.compile(policy, backend='eager')", "policy.compile(backend='eager')"])
+def test_a_compiled_model_is_watched_without_a_trace(folder: Path, how: str, recwarn: pytest.WarningsRecorder) -> None:
+    """The hook that reads the first call's keywords must not be traced into the model."""
+    torch._dynamo.reset()
+    script = folder / "train.py"
+    script.write_text(COMPILED.format(compile=how))
+    outcome = watch_script(script, [])
+    assert (outcome.exit_code, outcome.report.failure, outcome.report.findings) == (0, None, ())
+    assert {"DK101", "DK501"} <= set(outcome.report.examined)
+    assert not [warning for warning in recwarn if "global hooks" in str(warning.message)]
+
+
+LATE = """
+import torch
+from torch import nn
+
+model = nn.Linear(3, 2)
+with torch.no_grad():
+    model(torch.randn(4, 3))
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(4, 3)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_what_debugkit_computes_when_an_optimizer_appears_is_no_line_of_the_script(folder: Path) -> None:
+    """The model is watched before the optimizer is known, as where a policy acts before it is trained."""
+    script = folder / "train.py"
+    script.write_text(LATE)
+    report = watch_script(script, [], select=["DK009"]).report
+    assert (report.findings, report.examined) == ((), ("DK009",))
