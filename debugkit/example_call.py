@@ -47,6 +47,8 @@ class ExampleCall:
     """The loss of an output and a batch; None if it is not known."""
     has_samples_first: bool
     """Whether the first dimension has the size of a data loader's batches. Otherwise it may be that of time."""
+    beside_the_call: frozenset[str] = frozenset()
+    """The entries of the batch that the model does not receive."""
 
     def setup(self, declare: Declare) -> TrainingSetup:
         """The setup whose batch is this call."""
@@ -79,7 +81,7 @@ class ExampleCall:
         bound = self.signature.bind_partial()
         taken = {name: value for name, value in batch.items() if name in self.signature.parameters}
         bound.arguments.update(taken)
-        more = batch.keys() - taken.keys() - {_LABELS}
+        more = batch.keys() - taken.keys() - self.beside_the_call
         output = model(*bound.args, **bound.kwargs, **{name: batch[name] for name in more})
         return torch.zeros(()) if self.loss is None else self.loss(output, batch)
 
@@ -122,7 +124,8 @@ class ExampleCalls:
             return
         if found is not None:
             loss, targets = found
-            self.found = replace(self.found, batch={**self.found.batch, _LABELS: targets}, loss=loss)
+            batch = {**self.found.batch, _LABELS: targets}
+            self.found = replace(self.found, batch=batch, loss=loss, beside_the_call=frozenset({_LABELS}))
             self._outputs.clear()
 
     def _keep(self, call: ModuleCall, output: Any) -> str | None:

@@ -20,7 +20,11 @@ from debugkit.structure import map_tensors
 
 
 def change_later_tokens(setup: TrainingSetup) -> FutureTokens:
-    """One pass with other tokens in the second half of the learnt positions, and two to check that it should matter."""
+    """One pass with other tokens in the second half of the learnt positions, and two to check that it should matter.
+
+    If an output moves, one more pass changes only the row that moved most: tokens of other samples, which compete for
+    the capacity of an expert, are no later tokens.
+    """
     learnt = _learnt_positions(setup)  # (B, L): outputs with a target
     ids = token_ids(setup)
     assert ids is not None
@@ -32,10 +36,18 @@ def change_later_tokens(setup: TrainingSetup) -> FutureTokens:
     if not bool(kept.any()):
         raise NotExamined("No token after a learnt position could be changed.")
     before, threshold = floor(setup)
-    batch = map_tensors(setup.fresh_batch(), lambda name, tensor: other.clone() if name == path else tensor)
-    output, moved = _most_moved(before, evaluate(setup, batch), kept)
+    batch = _with(setup, path, other)
+    output, moved, row = _most_moved(before, evaluate(setup, batch), kept)
+    if moved > threshold:
+        kept = kept & (torch.arange(len(kept), device=kept.device) == row)[:, None]
+        batch = _with(setup, path, torch.where(kept.any(1, keepdim=True), other, tokens))
+        output, moved, _ = _most_moved(before, evaluate(setup, batch), kept)
     module = _first_module_to_move(setup, batch, kept, threshold) if moved > threshold else None
     return FutureTokens(output, moved, threshold, int(kept.sum()), module or "")
+
+
+def _with(setup: TrainingSetup, path: str, tokens: torch.Tensor) -> Any:
+    return map_tensors(setup.fresh_batch(), lambda name, tensor: tokens.clone() if name == path else tensor)
 
 
 def _first_module_to_move(setup: TrainingSetup, batch: Any, kept: torch.Tensor, threshold: float) -> str | None:
@@ -94,17 +106,24 @@ def _others(tokens: torch.Tensor, changed: torch.Tensor, special: frozenset[int]
     return torch.where(changed & ~fixed, choices[(rank + 1) % len(choices)], tokens)
 
 
-def _most_moved(before: Pass, after: Pass, kept: torch.Tensor) -> tuple[str, float]:
-    moves: dict[str, float] = {}
+def _most_moved(before: Pass, after: Pass, kept: torch.Tensor) -> tuple[str, float, int]:
+    """The output that moved most, by how much, and the row of the batch that moved most."""
+    moves: dict[str, tuple[float, int]] = {}
     for path, tensor in before.outputs.items():
         other = after.outputs.get(path)
         own = _text_part(tensor, kept)
         if own is not None and other is not None and other.shape == tensor.shape:
             text = _text_part(other, kept)
-            moves[path] = distance(own[kept], text[kept]) if text is not None else 0.0
+            moves[path] = (0.0, 0) if text is None else (distance(own[kept], text[kept]), _row(own, text, kept))
     if not moves:
         raise NotExamined("The model returned nothing with a value for each token.")
-    return max(moves.items(), key=lambda move: move[1])
+    path = max(moves, key=lambda path: moves[path][0])
+    return path, *moves[path]
+
+
+def _row(own: torch.Tensor, other: torch.Tensor, kept: torch.Tensor) -> int:
+    gaps = (own - other).abs().nan_to_num(0.0).amax(-1).masked_fill(~kept, 0.0)
+    return int(gaps.amax(1).argmax())
 
 
 def _text_part(tensor: torch.Tensor, kept: torch.Tensor) -> torch.Tensor | None:

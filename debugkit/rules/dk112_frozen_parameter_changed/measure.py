@@ -18,18 +18,25 @@ from debugkit.setup import TrainingSetup
 
 
 class FrozenTensorsProbe(Probe[FrozenTensors]):
-    """Frozen are parameters without `requires_grad` or not declared trainable, and their modules' floating buffers."""
+    """Frozen are parameters without `requires_grad` or not declared trainable, and their modules' floating buffers.
+
+    What is frozen is read at each attachment: a later stage of a training may thaw it.
+    """
 
     watch_steps = 1
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
-        self._frozen = _frozen_tensors(setup)
-        self._twins = _twins(setup, self._frozen)
+        self._frozen: dict[str, torch.Tensor] = {}
+        self._most_frozen = 0
+        self._twins: dict[str, list[torch.Tensor]] = {}
         self._copies: dict[str, torch.Tensor] = {}
         self._changes: dict[str, FrozenChange] = {}
 
     def __enter__(self) -> Self:
+        self._frozen = _frozen_tensors(self.setup)
+        self._most_frozen = max(self._most_frozen, len(self._frozen))
+        self._twins = _twins(self.setup, self._frozen)
         self._copies = {path: tensor.detach().clone() for path, tensor in self._frozen.items()}
         return self
 
@@ -47,11 +54,11 @@ class FrozenTensorsProbe(Probe[FrozenTensors]):
 
     @property
     def observation(self) -> FrozenTensors:
-        if not self._frozen:
+        if not self._most_frozen:
             raise NotExamined("Nothing in the model is frozen.")
         kept_up = self._statistics_of_its_own()
         changes = (change for change in self._changes.values() if not _is_kept_up(change, kept_up))
-        return FrozenTensors(len(self._frozen), tuple(changes))
+        return FrozenTensors(self._most_frozen, tuple(changes))
 
     def _statistics_of_its_own(self) -> set[str]:
         """Paths of the modules, other than torch's norms, that wrote to their own buffers in the forward pass."""

@@ -18,7 +18,8 @@ convolution over time on the left only.
 ## When it stays silent
 The rule applies only if the labels are the token ids, or the next ones, and the loss compares an output with the next
 token; or with `Declare(causal=True)`. Masked language models, denoisers and classifiers are not examined. Bidirectional
-prefixes have no targets and are not compared.
+prefixes have no targets and are not compared. Later tokens of other samples do not count: in a mixture of experts with
+a capacity, the tokens of a batch compete (DK305).
 
 ## Cost
 Two more passes measure the floor; all rules that need it share them.

@@ -141,6 +141,18 @@ def test_a_model_that_returns_only_its_loss_is_examined_by_it(tmp_path: Path) ->
     assert (report.findings, report.examined) == ((), ("DK306",))
 
 
+def test_labels_that_the_model_takes_among_other_keywords_are_given_to_it(tmp_path: Path) -> None:
+    """As for a model of PEFT."""
+    program = (
+        GENERATOR.format(causal=False)
+        .replace("idx, targets=None", "idx, **more")
+        .replace("logits = self.head(x)", "logits, targets = self.head(x), more.get('labels')")
+        .replace("text[:, 1:])", "labels=text[:, 1:])")
+    )
+    report = run(tmp_path, program, select=["DK304"])
+    assert [finding.code for finding in report.findings] == ["DK304"]
+
+
 def test_without_experiments_the_rules_are_not_examined(tmp_path: Path) -> None:
     report = run(tmp_path, pooled("x = x.mean(1)"), experiments=False)
     assert (report.findings, report.examined) == ((), ())

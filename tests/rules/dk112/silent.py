@@ -102,3 +102,22 @@ def momentum_encoder_that_is_behind():
         for parameter in model.keys.parameters():
             parameter.add_(0.1)
     return _program(model)
+
+
+def head_first_and_then_everything():
+    """The second stage has an optimizer of its own, whose first step is examined too."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model[:2].requires_grad_(False).eval()
+
+    def steps(model, optimizer):
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(6, 4)).square().mean().backward()
+            optimizer.step()
+
+    def loop(model, _):
+        steps(model, torch.optim.Adam(model[2].parameters(), lr=0.01))
+        model.requires_grad_(True).train()
+        steps(model, torch.optim.Adam(model.parameters(), lr=0.01))
+
+    return {"model": model, "loop": loop}

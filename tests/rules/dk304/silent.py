@@ -1,6 +1,8 @@
 """Models that use no later tokens, and models that may use them."""
 
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 _SIZES = {
     "vocab_size": 64,
@@ -104,3 +106,23 @@ def classifier_of_sentences():
         "batch": batch,
         "expect": {"not_examined": "no labels for each"},
     }
+
+
+class _Competing(nn.Module):
+    """Each token takes a place in a queue of all tokens of the batch, as for the capacity of an expert."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(64, 16), nn.Linear(16, 64)
+
+    def forward(self, input_ids):
+        x = self.table(input_ids)
+        return self.head(x + 0.1 * x.flatten(0, 1).cumsum(0).view_as(x))
+
+
+def tokens_of_other_samples_that_compete():
+    def loss_fn(model, batch):
+        return F.cross_entropy(model(batch["input_ids"])[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
+
+    ids = torch.randint(3, 60, (3, 8))
+    return {"model": _Competing(), "batch": {"input_ids": ids, "labels": ids.clone()}, "loss_fn": loss_fn}
