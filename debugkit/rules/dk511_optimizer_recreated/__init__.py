@@ -4,7 +4,7 @@
 Three or more optimizers of one class, one after the other, over the same parameters and with the same settings, each of
 which trained for one epoch of the same data. The state of one was not passed to the next, and nothing else changed
 between the last step of one and the first step of the next. An optimizer whose `state` is emptied in each epoch counts
-as a new one. In a run of two epochs, two optimizers are enough if the same line made both.
+as a new one. In a run of two epochs, two optimizers are enough if there is no other and the same line made both.
 
 Also a run that continues from a checkpoint with half of it: `optimizer.state_dict()` was saved, a model loaded the
 weights of that moment, and a new optimizer of the same class and with the same settings trains them without the state.
@@ -134,7 +134,7 @@ def judge(seen: ReplacedOptimizers, context: Context) -> Iterator[Finding]:
             yield _without_its_state(one, context)
     for chain in sorted({one.chain for one in seen.replacements}):
         chained = [one for one in seen.replacements if one.chain == chain]
-        at_the_end = context.ended and len(chained) == 1 and chained[0].same_line
+        at_the_end = context.ended and seen.optimizers == 2 and len(chained) == 1 and chained[0].same_line
         threshold = 1 if at_the_end else _REPLACEMENTS
         run = _longest_run(chained)
         if len(run) < threshold:

@@ -254,11 +254,12 @@ def test_a_replacement_that_changes_more_interrupts_the_row(change: dict[str, An
 
 
 def test_one_replacement_is_enough_at_the_end_of_a_run_if_one_line_made_both() -> None:
-    def found(*replacements: Replacement, ended: bool = True) -> bool:
-        rule = find_rule("DK511")
-        return bool(list(rule.judge(ReplacedOptimizers(2, replacements), Context(rule, mode="watch", ended=ended))))
+    def found(*replacements: Replacement, ended: bool = True, optimizers: int = 2) -> bool:
+        rule, seen = find_rule("DK511"), ReplacedOptimizers(optimizers, replacements)
+        return bool(list(rule.judge(seen, Context(rule, mode="watch", ended=ended))))
 
     assert found(REPLACED)
+    assert not found(REPLACED, optimizers=3)
     assert not found(REPLACED, ended=False)
     assert not found(replace(REPLACED, same_line=False))
     assert not found(REPLACED, replace(REPLACED, unchanged=False))
