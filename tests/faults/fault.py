@@ -40,11 +40,26 @@ class Fault:
 
     def report(self) -> Report:
         """Build the correct program, plant the fault, examine."""
-        program = built(self.of)
-        self.plant(program)
+        program = self.planted()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of some faults by itself
             return program.check() if self.by == "check" else program.watch()
+
+    def is_named_by_run(self) -> bool:
+        """Whether `debugkit run` has a finding of its code, which is given no model, batch or loss."""
+        program = self.planted()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return self.code in program.run().by_code
+            except Exception:  # a fault that stops the loop
+                return False
+
+    def planted(self) -> Program:
+        """The correct program with the fault."""
+        program = built(self.of)
+        self.plant(program)
+        return program
 
     def marked(self) -> set[int]:
         """The lines of the fault's function that end in its code."""

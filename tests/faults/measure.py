@@ -36,7 +36,7 @@ _ROW = re.compile(r"^\| (?:(DK\d{3}) \| )?`(\w+)` \|")
 
 @dataclass(frozen=True)
 class Silence:
-    """One correct program: what check() and watch() said at `error` or `warning`."""
+    """One correct program: what check(), watch() and `debugkit run` said at `error` or `warning`."""
 
     name: str
     topic: str
@@ -52,6 +52,8 @@ class Detection:
     of: str
     detected: bool
     note: str
+    by_run: bool = False
+    """Whether `debugkit run` names it, too."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,9 +86,9 @@ def check(path: Path) -> int:
 
 
 def silence(name: str) -> Silence:
-    """Examine one correct program, before training and while it runs."""
+    """Examine one correct program, before training, while it runs, and as a script."""
     build, program = all_programs()[name], built(name)
-    findings = (*program.check().findings, *program.watch().findings)
+    findings = (*program.check().findings, *program.watch().findings, *built(name).run().findings)
     alarms = [finding.code for finding in findings if finding.severity is not Severity.INFO]
     return Silence(name, build.__module__.rpartition(".")[2], tuple(dict.fromkeys(alarms)))
 
@@ -97,7 +99,8 @@ def _detections() -> list[Detection]:
         verdict = examine(fault)
         others = [finding.code for finding in (*verdict.misplaced, *verdict.others)]
         note = "" if verdict.detected else "also " + ", ".join(others) if verdict.placed else "missed"
-        made.append(Detection(fault.code, fault.name, fault.of, verdict.detected, note))
+        found = verdict.detected
+        made.append(Detection(fault.code, fault.name, fault.of, found, note, fault.is_named_by_run()))
     return made
 
 
@@ -109,10 +112,13 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         "",
         _summary(silences, detections),
         "",
-        "A false alarm is an `error` or a `warning` on a correct program, from `check()` before training or from",
-        "`watch()` while it trains. A fault is one edit of one of these programs. It counts as found if the finding",
-        "has the right code, names the right line, module or parameter, and nothing else is reported except its",
-        "consequences and the few codes that the edit also causes.",
+        "A false alarm is an `error` or a `warning` on a correct program, from `check()` before training, from",
+        "`watch()` while it trains, or from `debugkit run`, which is given no model, batch or loss. A fault is one",
+        "edit of one of these programs. It counts as found if the finding has the right code, names the right line,",
+        "module or parameter, and nothing else is reported except its consequences and the few codes that the edit",
+        "also causes.",
+        "",
+        _by_run_alone(detections),
         "",
         "The programs were chosen because they look wrong and are correct, and the faults because debugkit has a rule",
         "for them: the second number says that the rules work as documented, not how many of all faults have one.",
@@ -144,6 +150,11 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         *(f"| {d.code} | `{d.name}` | `{d.of}` | {'yes' if d.detected else d.note} |" for d in detections),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _by_run_alone(detections: Sequence[Detection]) -> str:
+    named = sum(each.by_run for each in detections)
+    return f"`debugkit run` alone names {named} of these {len(detections)} faults. The others need `check()`."
 
 
 def _first_attempts(silences: Sequence[Silence]) -> list[str]:
