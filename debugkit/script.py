@@ -28,7 +28,7 @@ from debugkit._torch_private import forget_global_hook, in_backward
 from debugkit.declare import Declare
 from debugkit.example_call import ExampleCalls
 from debugkit.finding import Unexamined
-from debugkit.frames import is_own
+from debugkit.frames import is_own, one_line
 from debugkit.module_paths import plain_path
 from debugkit.preflight import examine
 from debugkit.recorders.patches import Patches
@@ -70,7 +70,6 @@ def watch_script(
     run = Run(None, rules, every=every, snapshot_dir=snapshot_dir, title=script.name)
     calls = ExampleCalls()
     error: BaseException | None = None
-    report: Report | None = None
     with _as_main(script, arguments):
         try:
             with run, FindModels(run, calls if experiments else None):
@@ -91,10 +90,17 @@ def with_experiments(
 ) -> Report:
     """The report of a run with that of the experiments on one of its calls, for the rules of mode `call`."""
     wanted = [rule for rule in rules if "call" in rule.modes]
-    if calls.found is None:
-        more = Report(not_examined=tuple(Unexamined(rule.code, calls.why_not) for rule in wanted))
-    else:
-        more = examine(calls.found.setup(Declare()), wanted, progress=progress)
+    why_not, failed = calls.why_not, None
+    more: Report | None = None
+    if calls.found is not None:
+        try:
+            more = examine(calls.found.setup(Declare()), wanted, progress=progress)
+        except KeyboardInterrupt:
+            why_not = "The experiments were interrupted."
+        except Exception as error:  # the report of the run must not be lost, as where the memory of a device is full
+            why_not, failed = f"The experiments raised {one_line(error)}.", error
+    if more is None:
+        more = Report(not_examined=tuple(Unexamined(rule.code, why_not, failed) for rule in wanted))
     found = [calls.found.placed(finding) for finding in more.findings] if calls.found is not None else []
     others = [entry for entry in report.not_examined if entry.code not in {rule.code for rule in wanted}]
     return replace(

@@ -108,7 +108,7 @@ def summary() -> str:
         f"their place. After the rules were changed, it is {alarms_now}, {named_now} and {placed_now}. Places were "
         "marked before the first attempt, and corrected where the finding named the module, parameter or input with "
         "the fault instead of its line. The newer 32 programs are scripts, and were examined by `debugkit run` alone, "
-        "which leaves out the rules that need `check()`. One of their three false alarms is a program that debugkit "
+        "which leaves out most rules of `check()`. One of their three false alarms is a program that debugkit "
         "stopped."
     )
 

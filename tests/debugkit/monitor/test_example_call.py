@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from debugkit.report import Report
 from debugkit.script import watch_script
@@ -183,6 +184,25 @@ def test_a_call_that_cannot_be_repeated_is_said(tmp_path: Path, given: str, why:
 def test_a_script_without_training_is_said(tmp_path: Path) -> None:
     report = run(tmp_path, "from torch import nn\nnn.Linear(2, 2)\n")
     assert "two samples or more" in reasons(report)["DK305"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "why"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "The experiments raised OutOfMemoryError: CUDA out of memory."),
+        (KeyboardInterrupt(), "The experiments were interrupted."),
+    ],
+)
+def test_the_report_of_the_run_survives_the_experiments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: BaseException, why: str
+) -> None:
+    def examine(*_: object, **__: object) -> Report:
+        raise raised
+
+    monkeypatch.setattr("debugkit.script.examine", examine)
+    report = run(tmp_path, pooled(), select=["DK101", "DK303"])
+    assert report.examined == ("DK101",)
+    assert reasons(report) == {"DK303": why}
 
 
 TEACHER = """
