@@ -18,6 +18,8 @@ EXAMPLES = _tables.DOCS / "rule_examples"
 NO_FINDING = "No findings; 1 rule examined."
 RELATED = 5
 """How many related rules a page names."""
+_MODES = {"call": "[`call`](../command_line.md#watch-an-unmodified-script-run)"}
+"""A mode whose name does not say enough."""
 
 
 def rule_page(rule: Rule) -> str:
@@ -25,7 +27,7 @@ def rule_page(rule: Rule) -> str:
     summary, _, body = rule.page.partition("\n")
     before, lesson, _ = body.strip().partition("## Lesson\n")
     found, evidence, after = before.partition("## Evidence\n")
-    modes = ", ".join(f"`{mode}`" for mode in rule.modes)
+    modes = ", ".join(_MODES.get(mode, f"`{mode}`") for mode in rule.modes)
     lesson_text = body.strip().removeprefix(before).removeprefix(lesson).strip()
     return "\n".join(
         [
