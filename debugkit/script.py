@@ -123,16 +123,20 @@ class FindModels:
         self._calls = calls
         self._handles: list[RemovableHandle] = []
         self._patches = Patches()
+        self._warnings = warnings.catch_warnings()
 
     def __enter__(self) -> None:
         if self._calls is not None:
             monitor = monitor_of(self._run)
             monitor.on_call, monitor.loop_operations.on_operation = self._call_ended, self._calls.operation
+        self._warnings.__enter__()
+        warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
         self._handles.append(register_module_forward_pre_hook(self._called))
         self._patches.__enter__().around(nn.Module, "compile", after=self._compiled)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._patches.__exit__(kind, error, at)
+        self._warnings.__exit__(kind, error, at)
         for handle in self._handles:
             _remove(handle)
 
@@ -209,14 +213,12 @@ def _remove(handle: RemovableHandle) -> None:
 
 @contextlib.contextmanager
 def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """`sys.argv` and `sys.path` as the script expects them. PyTorch's warning about global hooks is not shown."""
+    """`sys.argv` and `sys.path` as the script expects them."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
-            yield
+        yield
     finally:
         sys.argv, sys.path[:] = argv, path
 

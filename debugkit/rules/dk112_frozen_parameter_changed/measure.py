@@ -20,7 +20,8 @@ from debugkit.setup import TrainingSetup
 class FrozenTensorsProbe(Probe[FrozenTensors]):
     """Frozen are parameters without `requires_grad` or not declared trainable, and their modules' floating buffers.
 
-    What is frozen is read at each attachment: a later stage of a training may thaw it.
+    What is frozen is read at each attachment, because a later stage of a training may thaw it, and at each comparison:
+    a critic may be frozen only while its actor trains.
     """
 
     watch_steps = 1
@@ -74,6 +75,8 @@ class FrozenTensorsProbe(Probe[FrozenTensors]):
         return any(_is_between(now, before, twin) for twin in twins if twin.shape == now.shape)
 
     def _compare(self, cause: Cause) -> None:
+        still = _frozen_tensors(self.setup) if self._copies else {}
+        self._copies = {path: copy for path, copy in self._copies.items() if path in still}
         for path, before in list(self._copies.items()):
             now = self._frozen[path].detach()
             if path in self._changes or torch.equal(_bits(now), _bits(before)):

@@ -121,3 +121,26 @@ def head_first_and_then_everything():
         steps(model, torch.optim.Adam(model.parameters(), lr=0.01))
 
     return {"model": model, "loop": loop}
+
+
+def critic_that_is_frozen_while_the_actor_trains():
+    """The actor's first step begins a stage, when the critic is frozen; the critic's next step thaws it."""
+    model = nn.ModuleDict({"actor": nn.Linear(4, 2), "critic": nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 1))})
+
+    def loop(model, _):
+        actor, critic = model["actor"], model["critic"]
+        first, second = torch.optim.Adam(critic.parameters()), torch.optim.Adam(actor.parameters())
+        for number in range(8):
+            states = torch.randn(6, 4)
+            critic.requires_grad_(True)
+            first.zero_grad()
+            critic(torch.cat([states, actor(states).detach()], 1)).square().mean().backward()
+            first.step()
+            if number < 3:
+                continue
+            critic.requires_grad_(False)
+            second.zero_grad()
+            critic(torch.cat([states, actor(states)], 1)).mean().neg().backward()
+            second.step()
+
+    return {"model": model, "loop": loop}
