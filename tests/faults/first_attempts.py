@@ -39,3 +39,10 @@ REAL_FAULTS: dict[str, str] = {
     "chunks_from_a_conditional_autoencoder": "DK309: a mean over padded steps; DK112: a norm that was not frozen",
 }
 """What was found rightly: the program was corrected, and the rule was not changed."""
+
+BY_RUN = (
+    "When `debugkit run` was first tried on all of the correct programs, it stopped one, whose model is compiled, and "
+    "raised a false alarm on 15: 13 times DK009, which took a line of debugkit for one of the program, DK112 on layers "
+    "that a second stage thaws, and DK304 on experts with a capacity."
+)
+"""What `debugkit run` said when the programs were first given to it, on 2026-11-27."""

@@ -26,7 +26,7 @@ import torch  # noqa: E402 - the programs are importable from here on
 from debugkit.finding import Severity  # noqa: E402
 from debugkit.rule import all_rules  # noqa: E402
 from faults.fault import all_faults, examine  # noqa: E402
-from faults.first_attempts import ALARMS, REAL_FAULTS, TOPICS  # noqa: E402
+from faults.first_attempts import ALARMS, BY_RUN, REAL_FAULTS, TOPICS  # noqa: E402
 from healthy.program import all_programs, built  # noqa: E402
 from strangers.corpus import summary  # noqa: E402
 
@@ -176,6 +176,8 @@ def _first_attempts(silences: Sequence[Silence]) -> list[str]:
         f"In {len(REAL_FAULTS)} others the finding was right, and the program was corrected:",
         "",
         *(f"- `{name}`: {what}." for name, what in sorted(REAL_FAULTS.items())),
+        "",
+        BY_RUN,
         "",
     ]
 
