@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
-from debugkit.finding import Finding
+from debugkit.finding import Finding, renamed
 from debugkit.frames import is_users
 from debugkit.interventions.batch_roles import labels
 from debugkit.setup import TrainingSetup
@@ -65,17 +65,7 @@ class ExampleCall:
         """The finding with its paths as the run names them."""
         if not self.path:
             return finding
-        here = finding.location
-        module = None if here.module is None else self._from_the_run(here.module)
-        parameter = None if here.parameter is None else self._from_the_run(here.parameter)
-        return replace(
-            finding,
-            location=replace(here, module=module, parameter=parameter),
-            affects=tuple(map(self._from_the_run, finding.affects)),
-        )
-
-    def _from_the_run(self, path: str) -> str:
-        return f"{self.path}.{path}".rstrip(".")
+        return renamed(finding, lambda path: f"{self.path}.{path}".rstrip("."))
 
     def _loss_of(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         bound = self.signature.bind_partial()
