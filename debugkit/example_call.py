@@ -77,9 +77,13 @@ class ExampleCall:
 
 
 class ExampleCalls:
-    """Keeps the first call of a watched model that can be repeated, and how the script computed its loss."""
+    """Keeps the first call of a watched model that can be repeated, and how the script computed its loss.
 
-    def __init__(self) -> None:
+    Paths in findings begin with `path`, or with that of the call.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
         self.found: ExampleCall | None = None
         self.why_not = "The script called no model in training mode with two samples or more."
         self._seen = 0
@@ -136,7 +140,7 @@ class ExampleCalls:
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
         found = ExampleCall(
-            call.module, call.path, clone_tensors(batch), _without_variables(signature), None, size in _batch_sizes()
+            call.module, self._path or call.path, clone_tensors(batch), _without_variables(signature), None, size in _batch_sizes()
         )
         has_labels = labels(found.setup(Declare())) is not None
         found = replace(found, loss=_loss_in(output, has_labels))

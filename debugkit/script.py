@@ -153,7 +153,8 @@ class FindModels:
     def _stage_begins(self) -> None:
         """Keep a call of the model that is trained from now on."""
         if self._calls is not None:
-            calls, monitor = ExampleCalls(), monitor_of(self._run)
+            monitor = monitor_of(self._run)
+            calls = ExampleCalls(type(monitor.stages.model).__name__ if monitor.stages is not None else "")
             self._calls.append(calls)
             monitor.on_call = functools.partial(self._call_ended, calls)
             monitor.loop_operations.on_operation = calls.operation

@@ -15,6 +15,7 @@ TINY_FIRST = FIRST_STEPS
 TINY_EVERY = 61
 """Later at most one in 61 is examined. It is prime, as `SAMPLED_EVERY` is."""
 _STAGES = 4
+"""Optimizers that begin late and whose first steps are examined."""
 
 
 class Pace:

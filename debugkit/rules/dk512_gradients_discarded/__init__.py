@@ -12,8 +12,8 @@ An epoch changes the weights once instead of once for each batch. All batches ar
 one is learned from, so training is slower by the number of batches. The loss falls slowly, and no error is raised.
 
 ## Evidence
-The number of such periods, how many gradients were reset in them and the threshold for one period, 2, and how many `backward()` calls
-there were. The line is that of `optimizer.step()`.
+The number of such periods, how many gradients were reset in them and the threshold for one period, 2, and how many
+`backward()` calls there were. The line is that of `optimizer.step()`.
 
 ## Fix
 Move `optimizer.step()` into the loop over the batches, after `backward()`. To accumulate gradients over several

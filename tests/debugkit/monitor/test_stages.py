@@ -75,6 +75,23 @@ def test_the_model_of_the_second_stage_is_examined(tmp_path: Path) -> None:
     assert "`trunk.weight` and `trunk.bias`" in finding.message
 
 
+def test_the_calls_of_both_models_are_repeated(tmp_path: Path) -> None:
+    script = SCRIPT.replace("self.head(torch.tanh(self.trunk(feature)))", "self.head(self.mixed(feature))").replace(
+        "    def forward(self, state):",
+        "    def mixed(self, feature):\n"
+        "        return torch.tanh(self.trunk(feature - feature.mean(0)))\n"
+        "    def forward(self, state):",
+    )
+    script = script.replace("import torch\n", "import torch\nfrom torch.utils.data import DataLoader\n", 1).replace(
+        "    for _ in range(steps):\n        state = torch.randn(8, 4)",
+        "    loader = DataLoader(torch.randn(8 * steps, 4), batch_size=8)\n    for state in loader:",
+    )
+    (tmp_path / "train.py").write_text(script.format(held="policy.parameters()", reset="optimizer.zero_grad()"))
+    report = watch_script(tmp_path / "train.py").report
+    [finding] = [finding for finding in report.findings if finding.code == "DK305"]
+    assert finding.location.module == "Policy.trunk"
+
+
 def test_two_correct_stages_are_left_alone(tmp_path: Path) -> None:
     report = report_of(tmp_path, held="[p for p in policy.parameters() if p.requires_grad]")
     assert loud(report) == []
