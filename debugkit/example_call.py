@@ -140,7 +140,12 @@ class ExampleCalls:
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
         found = ExampleCall(
-            call.module, self._path or call.path, clone_tensors(batch), _without_variables(signature), None, size in _batch_sizes()
+            call.module,
+            self._path or call.path,
+            clone_tensors(batch),
+            _without_variables(signature),
+            None,
+            size in _batch_sizes(),
         )
         has_labels = labels(found.setup(Declare())) is not None
         found = replace(found, loss=_loss_in(output, has_labels))
