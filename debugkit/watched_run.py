@@ -281,8 +281,8 @@ class Run:
         """The finding with paths that begin with the class of the model, if it is not the first one."""
         if not self._stage:
             return finding
-        others = tuple(prefix for prefix, _ in monitor_of(self).roots if prefix)
-        return renamed(finding, lambda path: path if path.startswith(others) else f"{self._stage}{path}".rstrip("."))
+        known = (self._stage, *(prefix for prefix, _ in monitor_of(self).roots if prefix))
+        return renamed(finding, lambda path: path if path.startswith(known) else f"{self._stage}{path}".rstrip("."))
 
     def _why_not(self, rule: Rule) -> Unexamined:
         missing = self._probes.missing if self._probes is not None else self._missing

@@ -43,6 +43,7 @@ def pretrain(steps=40):
 def train(steps=40):
     encoder.requires_grad_(False)
     policy = Policy(encoder)
+    {load}
     optimizer = torch.optim.AdamW({held}, lr=1e-3)
     for _ in range(steps):
         state = torch.randn(8, 4)
@@ -54,11 +55,12 @@ def train(steps=40):
 pretrain()
 train()
 """
+HELD = "[p for p in policy.parameters() if p.requires_grad]"
 
 
-def report_of(folder: Path, *, held: str, reset: str = "optimizer.zero_grad()") -> Report:
+def report_of(folder: Path, *, held: str = HELD, reset: str = "optimizer.zero_grad()", load: str = "pass") -> Report:
     script = folder / "two_stages.py"
-    script.write_text(SCRIPT.format(held=held, reset=reset))
+    script.write_text(SCRIPT.format(held=held, reset=reset, load=load))
     result = watch_script(script)
     assert result.exit_code == 0
     return result.report
@@ -86,22 +88,29 @@ def test_the_calls_of_both_models_are_repeated(tmp_path: Path) -> None:
         "    for _ in range(steps):\n        state = torch.randn(8, 4)",
         "    loader = DataLoader(torch.randn(8 * steps, 4), batch_size=8)\n    for state in loader:",
     )
-    (tmp_path / "train.py").write_text(script.format(held="policy.parameters()", reset="optimizer.zero_grad()"))
+    (tmp_path / "train.py").write_text(
+        script.format(held="policy.parameters()", reset="optimizer.zero_grad()", load="")
+    )
     report = watch_script(tmp_path / "train.py").report
     [finding] = [finding for finding in report.findings if finding.code == "DK305"]
     assert finding.location.module == "Policy.trunk"
 
 
 def test_two_correct_stages_are_left_alone(tmp_path: Path) -> None:
-    report = report_of(tmp_path, held="[p for p in policy.parameters() if p.requires_grad]")
+    report = report_of(tmp_path)
     assert loud(report) == []
     assert {"DK101", "DK306"} <= set(report.examined)
 
 
+def test_a_finding_has_one_path_before_and_after_its_stage_begins(tmp_path: Path) -> None:
+    load = "policy.encoder.load_state_dict({f'encoder.{name}': w for name, w in encoder.state_dict().items()}, False)"
+    [finding] = loud(report_of(tmp_path, load=load))
+    assert (finding.code, finding.location.module) == ("DK118", "Policy.encoder")
+
+
 def test_a_clip_is_judged_by_the_stage_to_which_it_belongs(tmp_path: Path) -> None:
-    held = "[p for p in policy.parameters() if p.requires_grad]"
     clip = "optimizer.zero_grad(); nn.utils.clip_grad_norm_(policy.parameters(), 1.0)"
-    [finding] = loud(report_of(tmp_path, held=held, reset=clip))
+    [finding] = loud(report_of(tmp_path, reset=clip))
     assert (finding.code, finding.location.file) == ("DK504", str(tmp_path / "two_stages.py"))
 
 
