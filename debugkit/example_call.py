@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
-from debugkit.finding import Finding
+from debugkit.finding import Finding, renamed
 from debugkit.frames import is_users
 from debugkit.interventions.batch_roles import labels
 from debugkit.setup import TrainingSetup
@@ -65,17 +65,7 @@ class ExampleCall:
         """The finding with its paths as the run names them."""
         if not self.path:
             return finding
-        here = finding.location
-        module = None if here.module is None else self._from_the_run(here.module)
-        parameter = None if here.parameter is None else self._from_the_run(here.parameter)
-        return replace(
-            finding,
-            location=replace(here, module=module, parameter=parameter),
-            affects=tuple(map(self._from_the_run, finding.affects)),
-        )
-
-    def _from_the_run(self, path: str) -> str:
-        return f"{self.path}.{path}".rstrip(".")
+        return renamed(finding, lambda path: f"{self.path}.{path}".rstrip("."))
 
     def _loss_of(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         bound = self.signature.bind_partial()
@@ -87,9 +77,13 @@ class ExampleCall:
 
 
 class ExampleCalls:
-    """Keeps the first call of a watched model that can be repeated, and how the script computed its loss."""
+    """Keeps the first call of a watched model that can be repeated, and how the script computed its loss.
 
-    def __init__(self) -> None:
+    Paths in findings begin with `path`, or with that of the call.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
         self.found: ExampleCall | None = None
         self.why_not = "The script called no model in training mode with two samples or more."
         self._seen = 0
@@ -146,7 +140,12 @@ class ExampleCalls:
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
         found = ExampleCall(
-            call.module, call.path, clone_tensors(batch), _without_variables(signature), None, size in _batch_sizes()
+            call.module,
+            self._path or call.path,
+            clone_tensors(batch),
+            _without_variables(signature),
+            None,
+            size in _batch_sizes(),
         )
         has_labels = labels(found.setup(Declare())) is not None
         found = replace(found, loss=_loss_in(output, has_labels))

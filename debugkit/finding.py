@@ -6,8 +6,8 @@ Plain data without torch, so that rules, reports and the command line can be imp
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from debugkit.json_values import json_value
 
@@ -95,6 +95,14 @@ class Finding:
 
     def __hash__(self) -> int:
         return hash((self.code, self.message, self.location))
+
+
+def renamed(finding: Finding, name_of: Callable[[str], str]) -> Finding:
+    """The finding with other paths of modules and parameters."""
+    here = finding.location
+    module, parameter = (path and name_of(path) for path in (here.module, here.parameter))
+    affects = tuple(map(name_of, finding.affects))
+    return replace(finding, location=replace(here, module=module, parameter=parameter), affects=affects)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ def is_users(filename: str) -> bool:
     return not filename.startswith(_STDLIB)
 
 
+@functools.cache
 def is_own(filename: str) -> bool:
     """Whether a file belongs to the examined program and is not an installed package."""
     return is_users(filename) and not {"site-packages", "dist-packages"} & set(filename.split("/"))

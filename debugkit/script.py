@@ -9,6 +9,7 @@ the path. Its exit code and its exception are returned with the report.
 from __future__ import annotations
 
 import contextlib
+import functools
 import runpy
 import sys
 import traceback
@@ -68,7 +69,7 @@ def watch_script(
     """
     rules = chosen_rules(select, ignore)
     run = Run(None, rules, every=every, snapshot_dir=snapshot_dir, title=script.name)
-    calls = ExampleCalls()
+    calls: list[ExampleCalls] = []
     error: BaseException | None = None
     with _as_main(script, arguments):
         try:
@@ -86,9 +87,18 @@ def watch_script(
 
 
 def with_experiments(
+    report: Report, calls: Sequence[ExampleCalls], rules: Sequence[Rule], progress: Callable[[str], None] | None
+) -> Report:
+    """The report of a run with that of the experiments on a call of each model that it trained, one after another."""
+    for one in [each for each in calls if each.found is not None] or [*calls, ExampleCalls()][:1]:
+        report = _with_experiments(report, one, rules, progress)
+    return report
+
+
+def _with_experiments(
     report: Report, calls: ExampleCalls, rules: Sequence[Rule], progress: Callable[[str], None] | None
 ) -> Report:
-    """The report of a run with that of the experiments on one of its calls, for the rules of mode `call`."""
+    """The same for one call, for the rules of mode `call`."""
     wanted = [rule for rule in rules if "call" in rule.modes]
     why_not, failed = calls.why_not, None
     more: Report | None = None
@@ -102,12 +112,13 @@ def with_experiments(
     if more is None:
         more = Report(not_examined=tuple(Unexamined(rule.code, why_not, failed) for rule in wanted))
     found = [calls.found.placed(finding) for finding in more.findings] if calls.found is not None else []
-    others = [entry for entry in report.not_examined if entry.code not in {rule.code for rule in wanted}]
+    examined = {*report.examined, *more.examined}
+    left = {entry.code: entry for entry in (*report.not_examined, *more.not_examined) if entry.code not in examined}
     return replace(
         report,
         findings=fold([*report.findings, *found]),
-        examined=tuple(sorted({*report.examined, *more.examined})),
-        not_examined=tuple(sorted([*others, *more.not_examined], key=lambda entry: entry.code)),
+        examined=tuple(sorted(examined)),
+        not_examined=tuple(left[code] for code in sorted(left)),
     )
 
 
@@ -118,17 +129,16 @@ class FindModels:
     `model.encoder(x)`. The model is then the module that contains the part and that the script has in a variable.
     """
 
-    def __init__(self, run: Run, calls: ExampleCalls | None = None) -> None:
+    def __init__(self, run: Run, calls: list[ExampleCalls] | None = None) -> None:
         self._run = run
-        self._calls = calls
+        self._calls = calls  # one for each stage of the run
         self._handles: list[RemovableHandle] = []
         self._patches = Patches()
         self._warnings = warnings.catch_warnings()
 
     def __enter__(self) -> None:
-        if self._calls is not None:
-            monitor = monitor_of(self._run)
-            monitor.on_call, monitor.loop_operations.on_operation = self._call_ended, self._calls.operation
+        self._run.on_stage = self._stage_begins
+        self._stage_begins()
         self._warnings.__enter__()
         warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
         self._handles.append(register_module_forward_pre_hook(self._called))
@@ -139,6 +149,15 @@ class FindModels:
         self._warnings.__exit__(kind, error, at)
         for handle in self._handles:
             _remove(handle)
+
+    def _stage_begins(self) -> None:
+        """Keep a call of the model that is trained from now on."""
+        if self._calls is not None:
+            monitor = monitor_of(self._run)
+            calls = ExampleCalls(type(monitor.stages.model).__name__ if monitor.stages is not None else "")
+            self._calls.append(calls)
+            monitor.on_call = functools.partial(self._call_ended, calls)
+            monitor.loop_operations.on_operation = calls.operation
 
     def _compiled(self, module: nn.Module, *_: Any, **__: Any) -> None:
         """`module.compile()` was called. Its later calls run in compiled code, where no hook sees the first one."""
@@ -162,11 +181,15 @@ class FindModels:
         hooks.started(plain_path(hooks.prefix + path), module, args, {})  # its own hooks do not run for this call
         self._take_keywords(module)
 
-    def _call_ended(self, call: ModuleCall, output: Any) -> None:
+    def _call_ended(self, calls: ExampleCalls, call: ModuleCall, output: Any) -> None:
         monitor = monitor_of(self._run)
-        if self._calls is not None and any(call.module is model for _, model in monitor.roots):
-            self._calls.ended(call, output)
-            if not self._calls.searching:
+        if monitor.stages is not None and len(self._calls or ()) > 1:
+            is_examined = call.module is monitor.stages.model
+        else:
+            is_examined = any(call.module is model for model in monitor.models)
+        if is_examined:
+            calls.ended(call, output)
+            if not calls.searching:
                 monitor.on_call = monitor.loop_operations.on_operation = None
 
     def _take_keywords(self, module: nn.Module) -> None:

@@ -11,7 +11,7 @@ before the parameters change. After that, a step that made a NaN could no longer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from debugkit.declare import Declare
-from debugkit.finding import Finding, Unexamined
+from debugkit.finding import Finding, Unexamined, renamed
 from debugkit.frames import one_line, raising_line
 from debugkit.gradient_norms import GradientNorms
 from debugkit.judging import judge
@@ -30,6 +30,7 @@ from debugkit.loop.monitor import Monitor
 from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.loop.probe_runner import ProbeRunner
 from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.stages import Stages
 from debugkit.loop.state_loads import StateLoads
 from debugkit.loop.step_counts import StepCounts
 from debugkit.loop.training_modes import TrainingModes
@@ -73,7 +74,7 @@ def watch(
         snapshot_dir: the folder in which a step that made a NaN, or raised, is saved for `debugkit replay`.
         every: 10 examines values in every tenth step; by default each step. Values inside the model, dtypes and
             parameter groups are examined in the first 3 to 10 of these steps, weight updates in the first 32; later in
-            one of 13. Losses, outputs and gradients are examined in each. After 64 examined steps, a model with fewer
+            one of 13. Losses, outputs and gradients are examined in each. After 32 examined steps, a model with fewer
             than 131,072 parameters is examined in one step of 61, because its steps take less time than their
             examination. With `every=1`, `on_finding="raise"` or a `snapshot_dir`, each step is examined.
         select: codes or prefixes (`"DK5"`) of the rules to examine; all by default.
@@ -113,6 +114,10 @@ class Run:
         self._every = every
         self._declare = setup.declare if setup is not None else Declare()
         self._title = title or (type(setup.model).__name__ if setup is not None else "")
+        self._stage = ""
+        """The prefix of the paths of findings in a later stage."""
+        self.on_stage: Callable[[], None] = lambda: None
+        """Called after the probes were attached to the model of another stage."""
         self._entered = False
         self._findings: dict[tuple[str, ...], Finding] = {}
         self._examined: set[str] = set()
@@ -165,6 +170,7 @@ class Run:
             every=self._every,
             on_nonfinite=self._on_nonfinite,
             on_step_end=self._on_step_end,
+            on_stage=self._on_stage,
         )
         try:
             if self._setup is not None:
@@ -223,6 +229,28 @@ class Run:
         elif seen:
             self._judge(seen)
 
+    def _on_stage(self) -> None:
+        """The loop trains another model from now on. What is known of the one before is judged for the last time."""
+        monitor = monitor_of(self)
+        if monitor.stages is None:
+            return
+        model = monitor.stages.model
+        if self._probes is not None:
+            self._probes.loop_ended(monitor.observations)
+            self._probes.recall(monitor.observations, attached=True)
+            self._judge_run()
+            self._probes.close()
+        monitor.begin_stage(model)
+        self._stage = f"{type(model).__name__}."
+        self._examine_model(model, monitor.stages.optimizers)
+        self.on_stage()
+
+    def _examine_model(self, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Attach the probes to a model that was found while the loop runs."""
+        found = TrainingSetup.of(model, optimizer=optimizers, declare=self._declare)
+        self._setup = replace(found, more_optimizers=True)
+        self._attach_probes(self._setup)
+
     def _counts_now(self) -> StepCounts:
         return self._counts if self._monitor is None else self._monitor.events.counts
 
@@ -243,11 +271,18 @@ class Run:
         )
         self._examined.update(examined)
         self._unexamined.update({entry.code: entry for entry in unexamined})
-        for finding in findings:
+        for finding in map(self._placed, findings):
             if (place := fingerprint(finding)) not in self._findings:
                 self._findings[place] = finding
                 if not quietly:
                     tell(finding, self._on_finding, self._title)
+
+    def _placed(self, finding: Finding) -> Finding:
+        """The finding with paths that begin with the class of the model, if it is not the first one."""
+        if not self._stage:
+            return finding
+        known = (self._stage, *(prefix for prefix, _ in monitor_of(self).roots if prefix))
+        return renamed(finding, lambda path: path if path.startswith(known) else f"{self._stage}{path}".rstrip("."))
 
     def _why_not(self, rule: Rule) -> Unexamined:
         missing = self._probes.missing if self._probes is not None else self._missing
@@ -273,13 +308,12 @@ def monitor_of(run: Run) -> Monitor:
 
 
 def adopt(run: Run, model: nn.Module) -> ModuleHooks:
-    """Watch a model that was found while the loop runs. The probes observe only the first one."""
+    """Watch a model that was found while the loop runs. The probes observe the one that is trained now."""
     first, monitor = run._setup is None, monitor_of(run)
     hooks = monitor.add_model("" if first else f"{type(model).__name__}.", model)
     if first:
-        found = TrainingSetup.of(model, optimizer=monitor.optimizers, declare=run._declare)
-        run._setup = replace(found, more_optimizers=True)
-        run._attach_probes(run._setup)
+        monitor.stages = Stages(model)
+        run._examine_model(model, monitor.optimizers)
     return hooks
 
 

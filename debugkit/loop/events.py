@@ -24,7 +24,7 @@ from debugkit._torch_private import (
     without_torch_function,
 )
 from debugkit.finding import SourceLine
-from debugkit.frames import user_line
+from debugkit.frames import own_line
 from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import files_on_the_stack, line_that_built
 from debugkit.loop.clipping import coverage
@@ -143,7 +143,10 @@ class LoopEvents:
 
     def number_of(self, optimizer: Optimizer) -> int | None:
         """The number of an optimizer in the record; None if it is not watched."""
-        return next((number for number, known in enumerate(self._known) if known() is optimizer), None)
+        for number, known in enumerate(self._known):
+            if known() is optimizer:
+                return number
+        return None
 
     def note_turn(self, optimizer: Optimizer) -> bool:
         """Note that an optimizer has stepped. Returns whether a step of the loop begins with it.
@@ -173,7 +176,7 @@ class LoopEvents:
 
     def _note(self, kind: EventKind, optimizers: tuple[int, ...], at: SourceLine | None = None, **more: Any) -> None:
         step = self.steps[optimizers[0]] if optimizers else max(self.steps, default=0)
-        self._events.append(LoopEvent(kind, self._order, optimizers, step, at or user_line(), **more))
+        self._events.append(LoopEvent(kind, self._order, optimizers, step, at or own_line(), **more))
         self._order += 1
 
     def _before_backward(self, tensors: Any, *_: Any, **__: Any) -> None:
@@ -226,7 +229,7 @@ class LoopEvents:
         if (number := self._number(optimizer)) is None:
             self._foreign.stepped(optimizer)
             return
-        at = user_line()
+        at = own_line()
         self._in_scheduler = 0  # a scheduler that raised did not decrement it
         self._note("step", (number,), at, **rates_of(optimizer))
         self.resets.stepped(number, at)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,6 +25,7 @@ from debugkit.loop.operations import LoopOperations
 from debugkit.loop.optimizer_events import OptimizerEvents
 from debugkit.loop.pace import Pace
 from debugkit.loop.scaler_use import ScalerUse
+from debugkit.loop.stages import Stages
 from debugkit.loop.state_loads import StateLoads
 from debugkit.loop.step_reader import StepReader, StepReading
 from debugkit.loop.training_modes import TrainingModes
@@ -44,6 +46,8 @@ _MOST_REPLAYS = 3  # in one run: after the first NaN, everything is NaN
 class Monitor(Observer):
     """The hooks of one run. `on_nonfinite` is called before the parameters change, `on_step_end` after.
 
+    `on_stage` is called when the loop has left the model that it trained before, as `stages` decides.
+
     `observations` holds the observations of the current step. `on_step_end` receives the number of the step and whether
     its values were recorded.
     """
@@ -56,6 +60,7 @@ class Monitor(Observer):
         every: int | None = 1,
         on_nonfinite: Callable[[Nonfinite], None] = lambda _: None,
         on_step_end: Callable[[int, bool], None] = lambda _, __: None,
+        on_stage: Callable[[], None] = lambda: None,
         probes: Observer | None = None,
     ) -> None:
         self.timeline = Timeline()
@@ -75,13 +80,18 @@ class Monitor(Observer):
         self._forwards = 0  # calls with gradients since the last backward()
         self._on_nonfinite = on_nonfinite
         self._on_step_end = on_step_end
+        self._on_stage = on_stage
         self.probes = probes or Observer()
         self._replays = 0
         self._scaled = False
+        self._begun: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # optimizers that have stepped
         self._looked = 0  # steps whose values were recorded
         self.failed = ""  # the first exception of the tool itself, in one sentence
         self._modes = ModeHistory()
         self._loads = LoadHistory()
+        self.stages: Stages | None = None
+        """Which of several models the loop trains now, where they were found while it runs."""
+        self._begins_stage = False
         self.on_call: Callable[[ModuleCall, Any], None] | None = None
         """Called with each recorded call of a watched model, and its output."""
         self._stack = contextlib.ExitStack()
@@ -128,6 +138,21 @@ class Monitor(Observer):
         """The observations of the current step, by type."""
         return self._reader.observations
 
+    def begin_stage(self, model: nn.Module) -> None:
+        """The loop trains another of its models from now on: its paths have no prefix, and the values inside it are
+        recorded as in the first steps of the run."""
+        for hooks in self.hooks:
+            if hooks.model is model:
+                hooks.rename("")
+            elif not hooks.prefix:
+                hooks.rename(f"{type(hooks.model).__name__}.")
+        self._reader.forget_names()
+        self._pace.begin_stage(self.step)
+        self._looked = 0
+        self.active = self._pace.looks_at(self.step)
+        for hooks in self.hooks:
+            hooks.look(self.active, thorough=True)
+
     def is_watched(self, module: nn.Module) -> bool:
         """Whether `module` is a watched model, or a submodule of one."""
         return any(hooks.hooks_on(module) for hooks in self.hooks)
@@ -136,6 +161,11 @@ class Monitor(Observer):
     def roots(self) -> list[tuple[str, nn.Module]]:
         """The watched models with the prefixes of their paths."""
         return [(hooks.prefix, hooks.model) for hooks in self.hooks]
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The watched models."""
+        return [hooks.model for hooks in self.hooks]
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -164,6 +194,9 @@ class Monitor(Observer):
 
     def call_started(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         self.loop_operations.disarm()
+        if self._begins_stage and torch.is_grad_enabled():  # not in the step: probes add hooks, which PyTorch iterates
+            self._begins_stage = False
+            self._guarded(self._on_stage, None)
         self._forwards += torch.is_grad_enabled()
         if len(self.recorder.calls) >= _MOST_CALLS:
             self._read()
@@ -215,10 +248,15 @@ class Monitor(Observer):
     def after_optimizer_step(self, optimizer: Optimizer, /) -> None:
         if self.events.closure_calls not in (None, 1):  # LBFGS: the parameters change between the calls
             self._examine(optimizer)
+        if optimizer not in self._begun:
+            self._begun.add(optimizer)
+            self._pace.begin_stage(self.step)
         self._modes.note(self.hooks, optimizer, self.step)
         if self.active:
             self.probes.after_optimizer_step(optimizer)
         self._end_step(self.step + self.events.note_turn(optimizer))
+        if self.stages is not None:
+            self._begins_stage |= self.stages.stepped(optimizer, self.models)
 
     def step_skipped(self) -> None:
         if self.active:

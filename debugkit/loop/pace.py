@@ -6,12 +6,16 @@ from collections.abc import Iterable
 
 from torch import nn
 
+from debugkit.probe import FIRST_STEPS
+
 TINY = 2**17
 """Parameters. A step of a smaller model takes about a millisecond, and examining it several."""
-TINY_FIRST = 64
+TINY_FIRST = FIRST_STEPS
 """Steps of a tiny model that are examined at the given pace."""
 TINY_EVERY = 61
 """Later at most one in 61 is examined. It is prime, as `SAMPLED_EVERY` is."""
+_STAGES = 4
+"""Optimizers that begin late and whose first steps are examined."""
 
 
 class Pace:
@@ -20,6 +24,7 @@ class Pace:
     def __init__(self, every: int | None) -> None:
         self._every = every
         self._is_tiny = False
+        self._first = self._stages = 0
 
     def measure(self, models: Iterable[nn.Module]) -> None:
         """The models are complete; none has no size and is not tiny."""
@@ -29,6 +34,17 @@ class Pace:
     def looks_at(self, step: int) -> bool:
         """Whether the values of a step are examined."""
         every = self._every or 1
-        if self._is_tiny and step >= TINY_FIRST * every:
+        if self._is_tiny and self._is_late(step):
             every = max(every, TINY_EVERY)
         return step % every == 0
+
+    def begin_stage(self, step: int) -> None:
+        """An optimizer has begun, as of a policy after its encoder. Its first steps are examined as those of the run.
+
+        That is so for the first few that begin late: a loop may make an optimizer in each epoch.
+        """
+        if self._is_late(step) and self._stages < _STAGES:
+            self._first, self._stages = step, self._stages + 1
+
+    def _is_late(self, step: int) -> bool:
+        return step - self._first >= TINY_FIRST * (self._every or 1)

@@ -113,24 +113,30 @@ class ProbeRunner(Observer):
         same for the next step. `judged` is whether the whole run is judged now.
         """
         for held in list(self._attached):
-            probe = held.probe
             if held.guard.error is not None:
                 self.missing[held.kind] = _raised(held.guard.error)
                 self._drop(held)
-                continue
-            if looked or type(probe).end_step is not Probe.end_step:
-                reads = looked and (judged or not probe.covers_run)
-                self._try(held, lambda probe=probe, reads=reads: self._end(probe, step, seen, reads))  # type: ignore[misc]
-            if held.steps_left is not None:
-                held.steps_left -= 1
-                if held.steps_left <= 0:
-                    self._drop(held)
-                    self._finished.append(held)
+            elif looked:
+                self._try(held, lambda held=held: self._end(held.probe, step, seen, judged))  # type: ignore[misc]
+        if not looked:
+            self._count_step(step)
+        for held in [held for held in self._attached if held.steps_left is not None]:
+            held.steps_left = (held.steps_left or 0) - 1
+            if held.steps_left <= 0:
+                self._drop(held)
+                self._finished.append(held)
         self._looked += looked
         if self._begins_stage:
             self._begin_stage()
-        if self._may_detach:
+        if self._may_detach and (looked or will_look):
             self._attach_and_detach(will_look)
+
+    def _count_step(self, step: int) -> None:
+        """Notify the probes that override `end_step` of a step whose values were not recorded."""
+        with without_torch_function():
+            for held in list(self._attached):
+                if held.ends_steps:
+                    self._try(held, functools.partial(held.probe.end_step, step))
 
     def _begin_stage(self) -> None:
         """Examine the first steps again for an optimizer that is new, as of a student after its teacher."""
@@ -193,10 +199,10 @@ class ProbeRunner(Observer):
         held.probe.loop_ended()
         self._observe(held, seen)
 
-    def _end(self, probe: Probe[object], step: int, seen: dict[type, object], reads: bool) -> None:
+    def _end(self, probe: Probe[object], step: int, seen: dict[type, object], judged: bool) -> None:
         with without_torch_function():
             probe.end_step(step)
-            if not reads:
+            if probe.covers_run and not judged:
                 return
             try:
                 seen[probe.yields] = probe.observation
@@ -250,6 +256,11 @@ class _Held:
     """Before its `watch_steps` are over."""
     modes: list[Any] = field(default_factory=list)
     """The function modes that it put on PyTorch's stack for itself, while it is attached."""
+    ends_steps: bool = field(init=False)
+    """Whether it overrides `end_step`."""
+
+    def __post_init__(self) -> None:
+        self.ends_steps = type(self.probe).end_step is not Probe.end_step
 
     @property
     def kind(self) -> type:

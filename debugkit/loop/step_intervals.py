@@ -39,6 +39,12 @@ def intervals(seen: OptimizerEvents, optimizer: int) -> Iterator[Interval]:
             since.append(event)
 
 
+def steps_alone(seen: OptimizerEvents, optimizer: int) -> bool:
+    """Whether no other optimizer steps between the first and the last step of this one, as in a stage of a run."""
+    own = [event.optimizers == (optimizer,) for event in seen.events if event.kind == "step"]
+    return True in own and all(own[own.index(True) : len(own) - own[::-1].index(True)])
+
+
 def name_of(seen: OptimizerEvents, optimizer: int) -> str:
     """`AdamW`, with its number if there are several optimizers."""
     label = seen.labels[optimizer]

@@ -80,6 +80,10 @@ class StepReader:
             self.observations[Activations] = Activations(tuple(outputs))
         return ranges, scalars
 
+    def forget_names(self) -> None:
+        """The paths of the models have changed."""
+        self._names_read_for.clear()
+
     def _parameter_names(self, number: int) -> dict[int, str]:
         """id(parameter) → path; collected once for each optimizer and each set of models."""
         if (wanted := (number, len(self._hooks))) not in self._names_read_for:

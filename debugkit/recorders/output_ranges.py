@@ -107,6 +107,13 @@ class ModuleHooks:
         if active and not self._calls:
             self.__enter__()
 
+    def rename(self, prefix: str) -> None:
+        """Use another prefix from now on."""
+        self.prefix = prefix
+        if self._calls and not is_compiled(self.model):
+            self.__exit__()
+            self.__enter__()
+
     def hooks_on(self, module: nn.Module) -> bool:
         """Whether `module` is hooked."""
         return id(module) in self._hooked

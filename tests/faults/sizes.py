@@ -57,8 +57,8 @@ def activations_near_the_end_of_float16(program: Program) -> None:
 @fault("DK205", of="gradients_cleared_by_hand", by="watch", says="jumped")
 def one_batch_in_millimetres(program: Program) -> None:
     def train(self: Program) -> None:
-        for step in range(5 * STEPS):
-            loss = self.loss(self.draw()) * (1e4 if step == 4 * STEPS else 1.0)
+        for step in range(3 * STEPS):
+            loss = self.loss(self.draw()) * (1e4 if step == 2 * STEPS else 1.0)
             loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()

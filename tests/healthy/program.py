@@ -74,7 +74,7 @@ class Program:
 
     def run(self) -> Report:
         """The report of `train` as a script: debugkit finds the model, and repeats one of its calls afterwards."""
-        rules, calls = chosen_rules(None, None), ExampleCalls()
+        rules, calls = chosen_rules(None, None), list[ExampleCalls]()
         self.model.train()
         run = Run(None, rules, on_finding=lambda _finding: None)
         with run, FindModels(run, calls):

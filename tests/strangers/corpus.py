@@ -107,9 +107,11 @@ def summary() -> str:
         f"the programs raised a false alarm, {named} of the {len(told)} faults were named, and {placed} of these at "
         f"their place. After the rules were changed, it is {alarms_now}, {named_now} and {placed_now}. Places were "
         "marked before the first attempt, and corrected where the finding named the module, parameter or input with "
-        "the fault instead of its line. The newer 32 programs are scripts, and were examined by `debugkit run` alone, "
-        "which leaves out most rules of `check()`. One of their three false alarms is a program that debugkit "
-        "stopped."
+        "the fault instead of its line. The newer 65 programs are scripts, and were examined by `debugkit run` alone, "
+        "which leaves out most rules of `check()`. The first 32 of these raised three false alarms, one of which "
+        "stopped the program. The other 33 raised none, and 42 of their 85 faults were named at first. Eleven of "
+        "these 33 were examined before, and 22 after `debugkit run` learned to examine each model of a script that "
+        "trains one after another."
     )
 
 

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
-from debugkit.loop.step_intervals import Interval, intervals, name_of
+from debugkit.loop.step_intervals import Interval, intervals, name_of, steps_alone
 from debugkit.rule import Context, or_too_short, rule
 
 _REPEATS = 3
@@ -58,7 +58,7 @@ def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
 def _misplaced(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     for number in range(len(seen.labels)):
         seen_intervals = list(intervals(seen, number))
-        alone = len(seen.labels) == 1
+        alone = steps_alone(seen, number)
         verdicts = [(_verdict(interval, number, alone), interval) for interval in seen_intervals]
         for kind, (what, fix) in _MESSAGES.items():
             wrong = [interval for verdict, interval in verdicts if verdict == kind]

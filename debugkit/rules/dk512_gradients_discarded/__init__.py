@@ -3,16 +3,17 @@
 ## What it finds
 `optimizer.step()` outside of the loop over the batches, which calls `zero_grad()` and `backward()`: between two steps,
 the gradients of three or more batches were computed and reset, and the step used those of the last batch, or none. Two
-such periods in a row are a finding, if at least half of all steps are of this kind. A run that has only one such period
-is a finding if it has eight batches or more, and no other step.
+such periods in a row are a finding, if at least half of all steps are of this kind. Of periods with two discarded
+batches, as where three are accumulated and reset each time, six in a row are needed. A run that has only one such
+period is a finding if it has eight batches or more, and no other step.
 
 ## Why it hurts
 An epoch changes the weights once instead of once for each batch. All batches are read and computed, but only the last
 one is learned from, so training is slower by the number of batches. The loss falls slowly, and no error is raised.
 
 ## Evidence
-The number of such periods, how many gradients were reset in them and the threshold, 3, and how many `backward()` calls
-there were. The line is that of `optimizer.step()`.
+The number of such periods, how many gradients were reset in them and the threshold for one period, 2, and how many
+`backward()` calls there were. The line is that of `optimizer.step()`.
 
 ## Fix
 Move `optimizer.step()` into the loop over the batches, after `backward()`. To accumulate gradients over several
@@ -48,8 +49,11 @@ from debugkit.plain_data import PlainData
 from debugkit.rule import Context, rule
 from debugkit.rule_text import counted
 
-DISCARDED = 3
+DISCARDED = 2
 """Gradients that were reset before a step."""
+_MANY_DISCARDED = 3
+_IN_A_ROW = {_MANY_DISCARDED: 2, DISCARDED: 6}
+"""Discarded gradients of each period, and how many periods in a row show that it is no accident."""
 _BATCHES = 8
 Used = Literal["last", "none", "other"]
 
@@ -127,12 +131,23 @@ def judge(seen: Periods, context: Context) -> Iterator[Finding]:
 
 
 def _are_in_a_row(wasted: Sequence[Period]) -> bool:
-    return any(one.step + 1 == two.step for one, two in itertools.pairwise(wasted))
+    return any(
+        _longest_row([period.step for period in wasted if period.discarded >= fewest]) >= enough
+        for fewest, enough in _IN_A_ROW.items()
+    )
+
+
+def _longest_row(steps: Sequence[int]) -> int:
+    longest = row = 1 if steps else 0
+    for one, two in itertools.pairwise(steps):
+        row = row + 1 if one + 1 == two else 1
+        longest = max(longest, row)
+    return longest
 
 
 def _is_whole_run(wasted: Sequence[Period], seen: Periods) -> bool:
     """Whether the run has one step, which wasted the gradients of many batches, or more were wasted after it."""
-    if len(wasted) != 1 or seen.steps != 1:
+    if len(wasted) != 1 or seen.steps != 1 or wasted[0].discarded < _MANY_DISCARDED:
         return False
     rest = seen.rest
     return wasted[0].backwards >= _BATCHES or (rest is not None and rest.is_wasted)

@@ -15,7 +15,7 @@ from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.measurements.autograd_graph.measure import node_metadata
 from debugkit.module_paths import plain_path
-from debugkit.probe import FIRST_STEPS, Probe
+from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls, Outputs
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk603_graph_in_validation import EvaluationGraphs, UntrainedForwards
@@ -24,6 +24,7 @@ from debugkit.structure import tensors_in
 
 _MOST = 4096
 _MANY = 16  # calls in a step: later only the modules that were called are hooked, and only in eval mode
+_LEARNING = 8  # steps in which it is seen which modules are called
 _KEY = "debugkit.untrained_forwards"
 
 
@@ -82,7 +83,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
 
     def end_step(self, _step: int, /) -> None:
         self._steps += 1
-        if self._steps == FIRST_STEPS and self._called > _MANY * FIRST_STEPS and not is_compiled(self.setup.model):
+        if self._steps == _LEARNING and self._called > _MANY * _LEARNING and not is_compiled(self.setup.model):
             self._calls.remove()
             called = [(path, self._parts[path]) for path in self._entries]
             # Each call of the only module is an outermost one, so its output is enough.
@@ -118,7 +119,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
     def _before(self, path: str, *_: Any) -> None:
         if torch.compiler.is_compiling():
             return  # torch.compile would trace the code below into the model
-        learning = self._steps < FIRST_STEPS
+        learning = self._steps < _LEARNING
         if self.setup.model.training and not learning:
             return
         if self._depth == 0:
@@ -130,7 +131,7 @@ class EvaluationGraphsProbe(Probe[EvaluationGraphs]):
         self._depth += 1
 
     def _after(self, path: str, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or (self.setup.model.training and self._steps >= FIRST_STEPS):
+        if torch.compiler.is_compiling() or (self.setup.model.training and self._steps >= _LEARNING):
             return
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and not self.setup.model.training and not in_backward():

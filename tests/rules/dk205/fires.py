@@ -49,9 +49,9 @@ def in_one_of_two_optimizers():
     optimizers = [torch.optim.SGD(part.parameters(), lr=1e-3) for part in model.values()]
 
     def loop(model, optimizers):
-        for step in range(40):
+        for step in range(30):
             state = torch.randn(16, 3)
-            noise = torch.randn(16, 4) * (500.0 if step == 33 else 1.0)
+            noise = torch.randn(16, 4) * (500.0 if step == 25 else 1.0)
             ((model["arm"](state) - 1).square().mean() + (model["gripper"](state) - noise).square().mean()).backward()
             for optimizer in optimizers:
                 optimizer.step()

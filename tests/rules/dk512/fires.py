@@ -125,3 +125,15 @@ def optimizer_that_is_made_in_the_loop():
             optimizer.step()  # DK512
 
     return {"model": nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), "loop": loop}
+
+
+def reset_before_each_of_three_micro_batches():
+    def loop(model, optimizer):
+        for _ in range(8):
+            for _micro in range(3):
+                optimizer.zero_grad()
+                (F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 2)) / 3).backward()
+            optimizer.step()  # DK512
+
+    expect = {"message": "12 of 18 batches were reset before 6 steps of AdamW, which used those of the last batch only"}
+    return {**_program(loop), "expect": expect}

@@ -251,3 +251,31 @@ def closure_of_lbfgs():
             optimizer.step(closure)
 
     return _program(loop, torch.optim.LBFGS, max_iter=6)
+
+
+def two_probes_before_a_few_of_the_steps():
+    def loop(model, optimizer):
+        for step in range(16):
+            for _ in range(3 if step % 4 == 0 else 1):  # the norms of other batches are logged now and then
+                optimizer.zero_grad()
+                _loss(model).backward()
+                nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+            optimizer.step()
+
+    return _program(loop)
+
+
+def attack_of_two_steps_before_each_step():
+    def loop(model, optimizer):
+        for _ in range(10):
+            state, action = torch.randn(8, 3), torch.randn(8, 8)
+            noise = torch.zeros_like(state, requires_grad=True)
+            for _attack in range(2):
+                F.mse_loss(model(state + noise), action).backward()
+                noise.data += 0.01 * noise.grad.sign()
+                model.zero_grad()
+            F.mse_loss(model(state + noise.detach()), action).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return _program(loop)

@@ -119,4 +119,4 @@ def features_kept_in_a_run_that_ends_below_a_mebibyte():
         for _ in range(40):
             _step(model, optimizer, torch.randn(48, 32))  # 12 KiB
 
-    return _program(loop, message="Host memory grew in each of the last")
+    return _program(loop, message="Host memory grew in")
