@@ -90,6 +90,17 @@ def test_what_a_test_can_use_counts(project: Path, changed: str) -> None:
     assert outcome(project, "--changed").startswith("0: 4 passed")
 
 
+@pytest.mark.parametrize(("name", "run"), [("verified.json", 2), ("seeds.json", 2), ("mutants.json", 4)])
+def test_the_record_of_a_verification_does_not_count(project: Path, name: str, run: int) -> None:
+    (project / "solutions" / "lab01").mkdir(parents=True)
+    (project / "solutions" / "lab01" / "solution.py").write_text("A = 1\n")
+    test = project / "tests" / "part" / "test_declares.py"
+    test.write_text(TESTS.replace('"code"', '"solutions"'))
+    outcome(project, "--record")
+    (project / "solutions" / "lab01" / name).write_text("{}\n")
+    assert outcome(project, "--changed").startswith(f"0: {run} passed")
+
+
 @pytest.mark.parametrize("state", ["FAILS", "SKIPS"])
 def test_a_file_with_a_test_that_did_not_pass_is_not_recorded(project: Path, state: str) -> None:
     outcome(project, "--record")
