@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,13 +19,14 @@ from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
 from debugkit.finding import Finding, renamed
 from debugkit.frames import is_users
-from debugkit.interventions.batch_roles import labels
+from debugkit.interventions.batch_roles import is_zero_or_one, labels, names_a_mask
+from debugkit.recorders.output_gradients import OutputGradients
 from debugkit.setup import TrainingSetup
 from debugkit.step_replay.calls import ModuleCall
 from debugkit.structure import batch_size, clone_tensors, tensors_in
 
 _MOST_CALLS = 16
-"""Calls that are looked at. If none of them can be repeated, later ones cannot either."""
+"""Calls that are looked at. If none of them can be repeated, or has padding, later ones are not likely to either."""
 _MOST_BYTES = 1 << 28
 _REPEATABLE = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _CLASS_LOSSES = ("cross_entropy", "nll_loss")
@@ -49,6 +50,8 @@ class ExampleCall:
     """Whether the first dimension has the size of a data loader's batches. Otherwise it may be that of time."""
     beside_the_call: frozenset[str] = frozenset()
     """The entries of the batch that the model does not receive."""
+    gradients: OutputGradients = field(default_factory=OutputGradients)
+    """Those of its output, from the script's backward passes."""
 
     def setup(self, declare: Declare) -> TrainingSetup:
         """The setup whose batch is this call."""
@@ -59,6 +62,7 @@ class ExampleCall:
             declare=declare,
             knows_loss=self.loss is not None,
             knows_samples=self.has_samples_first,
+            output_gradients=self.gradients.norms,
         )
 
     def placed(self, finding: Finding) -> Finding:
@@ -79,6 +83,7 @@ class ExampleCall:
 class ExampleCalls:
     """Keeps the first call of a watched model that can be repeated, and how the script computed its loss.
 
+    If its mask says that nothing is padded, as in a batch of equal lengths, a later call with padding is better.
     Paths in findings begin with `path`, or with that of the call.
     """
 
@@ -87,13 +92,15 @@ class ExampleCalls:
         self.found: ExampleCall | None = None
         self.why_not = "The script called no model in training mode with two samples or more."
         self._seen = 0
+        self._lacks_padding = False
         self._outputs: dict[str, Tensor] = {}
         """Those of the call that was found, until its loss is known or the next call begins."""
 
     @property
     def searching(self) -> bool:
         """Whether another call, or the loss of the one that was found, is waited for."""
-        return bool(self._outputs) or (self.found is None and self._seen < _MOST_CALLS)
+        wanted = self.found is None or self._lacks_padding
+        return bool(self._outputs) or (wanted and self._seen < _MOST_CALLS)
 
     def ended(self, call: ModuleCall, output: Any) -> None:
         """A call of a watched model, as a whole, has ended."""
@@ -134,6 +141,9 @@ class ExampleCalls:
         batch = _by_name(signature, call.args, call.kwargs)
         if (other := next(_not_repeatable(batch.values()), None)) is not None:
             return f"The model was called with an argument of type {type(other).__name__}, which cannot be copied."
+        lacks_padding = _lacks_padding(batch)
+        if self.found is not None and lacks_padding is not False:
+            return None
         size = batch_size(batch) or 0
         if size < 2:
             return "The model was called with fewer than two samples."
@@ -149,14 +159,22 @@ class ExampleCalls:
         )
         has_labels = labels(found.setup(Declare())) is not None
         found = replace(found, loss=_loss_in(output, has_labels))
-        if found.loss is None and (other := next(_not_repeatable([output]), None)) is not None:
+        if found.loss is None and (other := next(_not_repeatable([output], _caches()), None)) is not None:
             return f"The model returned an object of type {type(other).__name__}, which cannot be compared."
         if found.loss is None and not any(tensor.ndim for _, tensor in tensors_in(output)):
             return "The model returned nothing that can be compared."
-        self.found = found
+        self.found, self._lacks_padding = found, lacks_padding is True
+        found.gradients.observe(output)
         if found.loss is None and not has_labels and _LABELS not in batch:
-            self._outputs.update((path, tensor) for path, tensor in tensors_in(output) if tensor.ndim == 3)
+            outputs = tensors_in(output)
+            self._outputs.update((path, tensor.detach()) for path, tensor in outputs if tensor.ndim == 3)
         return None
+
+
+def _lacks_padding(batch: Mapping[str, Any]) -> bool | None:
+    """Whether the masks of a batch mark no padding; None without a mask."""
+    masks = [tensor for path, tensor in tensors_in(batch) if names_a_mask(path) and is_zero_or_one(tensor)]
+    return all(bool((mask == mask.flatten()[0]).all()) for mask in masks) if masks else None
 
 
 def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -175,17 +193,23 @@ def _without_variables(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=kept)
 
 
-def _not_repeatable(values: Iterable[Any]) -> Iterator[Any]:
+def _not_repeatable(values: Iterable[Any], apart_from: tuple[type, ...] = ()) -> Iterator[Any]:
     """Objects inside the arguments that a second call could find changed."""
     for value in values:
-        if isinstance(value, _REPEATABLE):
+        if isinstance(value, (*_REPEATABLE, *apart_from)):
             continue
         if isinstance(value, UserDict | Mapping):
-            yield from _not_repeatable(value.values())
+            yield from _not_repeatable(value.values(), apart_from)
         elif type(value) in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
-            yield from _not_repeatable(value)
+            yield from _not_repeatable(value, apart_from)
         else:
             yield value
+
+
+def _caches() -> tuple[type, ...]:
+    """The class of what a model of transformers returns for its next call: the outputs beside it show all changes."""
+    module = sys.modules.get("transformers.cache_utils")
+    return () if module is None else (module.Cache,)
 
 
 def _batch_sizes() -> set[int]:
@@ -228,7 +252,7 @@ def _token_loss(
     for path, output in outputs.items():
         size, length, classes = output.shape
         for left_out in (0, 1):
-            kept = output.detach()[:, : length - left_out]
+            kept = output[:, : length - left_out]
             if rows.shape != (size * (length - left_out), classes) or not rows.equal(kept.reshape(rows.shape)):
                 continue
             aligned = targets.detach().reshape(size, length - left_out)

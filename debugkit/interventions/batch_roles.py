@@ -19,6 +19,9 @@ _MASK_NAMES = re.compile(r"pad|mask|valid")
 ACTION_NAMES = ("action", "actions")
 PAD_NAMES = ("action_is_pad", "actions_is_pad")
 """Where the action's steps are padding."""
+SHORT_PAD_NAMES = (*PAD_NAMES, "actions_id_pad", "is_pad")
+"""The same, with names that only a (B, H) mask of booleans may have."""
+_LENGTH_NAMES = re.compile(r"(.*_)?(lengths?|lens?)")
 _MODALITIES = (
     ("text", r"(.*[._])?(input_ids|instruction|language|prompt|text|tokens?)([._].*)?"),
     ("image", r"(.*[._])?(pixel_values(_videos)?|images?|rgb|camera|video|frames?)([._].*)?"),
@@ -26,7 +29,7 @@ _MODALITIES = (
     ("audio", r"(.*[._])?(input_features|input_values|audio)([._].*)?"),
 )
 _SHORTEST, _FEWEST_PADDED = 2, 2
-_BESIDE_TEXT = ("attention_mask", "token_type_ids", "position_ids")
+BESIDE_TEXT = ("attention_mask", "token_type_ids", "position_ids")
 _NO_MODALITY = re.compile(
     r"(.*[._])?(is_pad|masks?|ids?|index|idx|next|future|labels?|sizes?|thw|lengths?|num|count|timestamps?|mean|std)"
     r"([._].*)?|.*_(is_)?pad"
@@ -63,7 +66,7 @@ def padding_mask(setup: TrainingSetup) -> PaddingMask | None:
     if found is None:
         return None if declared else _mask_by_evidence(setup)
     path, mask = found
-    if not _is_zero_or_one(mask):
+    if not is_zero_or_one(mask):
         return None
     if declared is None and _is_inverted(setup, path, mask.bool()):
         return PaddingMask(path, ~mask.bool(), named=True, says="padding")
@@ -84,12 +87,48 @@ def padding_that_the_mask_leaves_out(setup: TrainingSetup) -> PaddingMask | None
         return None
     for id_ in sorted(_padding_ids(setup)):
         padded = ids == id_
-        counts = padded.sum(1)
-        if int((counts >= _SHORTEST).sum()) < _FEWEST_PADDED or bool((counts > 0).all()):
-            continue
-        if _marks_one_end(~padded):
+        if _ends_in_padding(padded):
             return PaddingMask(mask.path, ~padded, named=False, says="nothing")
     return None
+
+
+def padding_by_ids(setup: TrainingSetup) -> Iterator[PaddingMask]:
+    """The padding of each (B, L) entry of ids that shows it beyond doubt by the ids themselves.
+
+    As in `padding_that_the_mask_leaves_out`. A first column that holds nothing but the padding id starts a decoder.
+    """
+    padding_ids = sorted(_padding_ids(setup))
+    for path, ids in tensors_in(setup.batch):
+        if not is_index(ids) or ids.ndim != 2 or is_zero_or_one(ids):
+            continue
+        for id_ in padding_ids:
+            padded = ids == id_
+            if bool(padded[:, 0].all()):
+                padded = padded.clone()
+                padded[:, 0] = False
+            if _ends_in_padding(padded):
+                yield PaddingMask(path, ~padded, named=False, says="nothing")
+
+
+def padding_by_length(setup: TrainingSetup) -> Iterator[PaddingMask]:
+    """The steps after the end of each sequence, by a (B,) entry of lengths, where another entry does not change."""
+    for path, lengths in tensors_in(setup.batch):
+        if not _LENGTH_NAMES.fullmatch(path.rpartition(".")[2].lower()) or not is_index(lengths) or lengths.ndim != 1:
+            continue
+        longest = int(lengths.max())
+        if longest < _SHORTEST or int(lengths.min()) < 1 or int(lengths.min()) == longest:
+            continue
+        valid = torch.arange(longest, device=lengths.device) < lengths[:, None]
+        if any(ends_in_one_value(other, valid) for _, other in tensors_in(setup.batch)):
+            yield PaddingMask(path, valid, named=False)
+
+
+def _ends_in_padding(padded: torch.Tensor) -> bool:
+    """Whether two rows or more end (or begin) with two padded positions or more, one with none, and none inside."""
+    counts = padded.sum(1)
+    if int((counts >= _SHORTEST).sum()) < _FEWEST_PADDED or bool((counts > 0).all()):
+        return False
+    return _marks_one_end(~padded)
 
 
 def _padding_ids(setup: TrainingSetup) -> set[int]:
@@ -116,7 +155,7 @@ def _mask_by_evidence(setup: TrainingSetup) -> PaddingMask | None:
     entries = list(tensors_in(setup.batch))
     no_input = {found[0] for found in (labels(setup), target(setup)) if found is not None}
     for path, mask in entries:
-        if not _MASK_NAMES.search(path.rpartition(".")[2].lower()) or not _is_zero_or_one(mask):
+        if not names_a_mask(path) or not is_zero_or_one(mask):
             continue
         others = [other for name, other in entries if name != path and name not in no_input]
         for valid in (mask.bool(), ~mask.bool()):
@@ -125,7 +164,13 @@ def _mask_by_evidence(setup: TrainingSetup) -> PaddingMask | None:
     return None
 
 
-def _is_zero_or_one(mask: torch.Tensor) -> bool:
+def names_a_mask(path: str) -> bool:
+    """Whether the last part of a path is the name of a mask."""
+    return _MASK_NAMES.search(path.rpartition(".")[2].lower()) is not None
+
+
+def is_zero_or_one(mask: torch.Tensor) -> bool:
+    """Whether a tensor is (B, L) and holds nothing but zeros and ones."""
     return mask.ndim == 2 and not mask.is_complex() and bool(((mask == 0) | (mask == 1)).all())
 
 
@@ -147,6 +192,18 @@ def constant_at(tensor: torch.Tensor, where: torch.Tensor) -> bool:
     """Whether a (B, L) or (B, L, D) tensor has the same value, or vector, at all these positions."""
     chosen = tensor[where]
     return bool((chosen == chosen[:1]).all())
+
+
+def ends_in_one_value(tensor: torch.Tensor, valid: torch.Tensor) -> bool:
+    """Whether each row of a (B, L) or (B, L, D) tensor keeps one value, or vector, in its padding, but not elsewhere.
+
+    Rows may differ: padding that is normalised with the statistics of a data set has other values in each.
+    """
+    if tensor.shape[:2] != valid.shape or tensor.ndim > 3:
+        return False
+    moves = (tensor[:, 1:] != tensor[:, :-1]).flatten(2).any(2) if tensor.ndim == 3 else tensor[:, 1:] != tensor[:, :-1]
+    inside, outside = valid[:, 1:] & valid[:, :-1], ~valid[:, 1:] & ~valid[:, :-1]
+    return int(outside.sum()) >= _SHORTEST and not bool(moves[outside].any()) and bool(moves[inside].any())
 
 
 def labels(setup: TrainingSetup) -> tuple[str, torch.Tensor] | None:
@@ -191,7 +248,7 @@ def modalities(setup: TrainingSetup) -> dict[str, tuple[str, ...]]:
         chosen = {key: tuple(path for path in paths if within(path, key)) for key in setup.declare.modalities}
     else:
         chosen = {path: (path,) for path in paths if _modality(path) is not None}
-    beside = tuple(path for path in paths if path.rpartition(".")[2] in _BESIDE_TEXT)
+    beside = tuple(path for path in paths if path.rpartition(".")[2] in BESIDE_TEXT)
     return {
         name: (*parts, *(path for path in beside if path not in parts)) if _modality(name) == "text" else parts
         for name, parts in chosen.items()

@@ -29,7 +29,7 @@ from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import files_on_the_stack, line_that_built
 from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
-from debugkit.loop.learning_rates import divides_integers, initial_rate, rates_of
+from debugkit.loop.learning_rates import initial_rate, rates_of, schedule_of
 from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.step_counts import ForeignSteps, StepCounts
@@ -321,7 +321,7 @@ class LoopEvents:
         if self._in_scheduler or optimizer is None or is_initial_step(scheduler):
             return  # the constructor of a scheduler makes the first step, not the loop
         if (number := self._number(optimizer)) is not None:
-            self._note("scheduler_step", (number,), integer=divides_integers(scheduler), **rates_of(optimizer))
+            self._note("scheduler_step", (number,), **schedule_of(scheduler), **rates_of(optimizer))
         elif not has_stepped(optimizer):
             self._note_foreign_schedule(optimizer)
 

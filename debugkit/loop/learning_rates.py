@@ -10,6 +10,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+_LENGTHS = ("total_steps", "T_max", "total_iters")
+"""Of OneCycleLR, CosineAnnealingLR, and LinearLR or PolynomialLR."""
+
 
 def rates_of(optimizer: Optimizer) -> dict[str, Any]:
     """That of the first group, and the largest; None where it is not known."""
@@ -24,6 +27,26 @@ def rates_of(optimizer: Optimizer) -> dict[str, Any]:
 def initial_rate(optimizer: Optimizer | None) -> float | None:
     """The `initial_lr` of the first group, which a scheduler writes."""
     return _number(optimizer.param_groups[0].get("initial_lr")) if optimizer and optimizer.param_groups else None
+
+
+def schedule_of(scheduler: Any) -> dict[str, Any]:
+    """Whether it computes with integers, its length in its own steps, None if not known, and the steps it has made."""
+    lengths = (getattr(scheduler, name, None) for name in _LENGTHS)
+    planned = next((length for length in (*lengths, _length_of_functions(scheduler)) if type(length) is int), None)
+    taken = getattr(scheduler, "last_epoch", 0)
+    return {
+        "integer": divides_integers(scheduler),
+        "planned": planned,
+        "taken": taken if type(taken) is int else 0,
+    }
+
+
+def _length_of_functions(scheduler: Any) -> Any:
+    """That of the schedules of transformers: a LambdaLR of functions that were given their length."""
+    if not isinstance(scheduler, LambdaLR):
+        return None
+    given = (function.keywords for function in scheduler.lr_lambdas if isinstance(function, functools.partial))
+    return next((keywords.get("num_training_steps") for keywords in given), None)
 
 
 def divides_integers(scheduler: Any) -> bool:

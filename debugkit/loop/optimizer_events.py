@@ -32,7 +32,8 @@ class LoopEvent(PlainData):
     multiplied by it; `clipped` is how many parameters with a gradient of the first optimizer it covered, out of
     `clippable`. `step` is the number of steps that this optimizer had made before. `learning_rate` is that of the first
     group after the event, `largest_rate` the largest of all groups. `integer` marks a step of a LambdaLR that computes
-    with integers and divides with `//`.
+    with integers and divides with `//`. `planned` is the length of the schedule in its own steps, and `taken` how many
+    of them it has made.
     """
 
     kind: EventKind
@@ -45,6 +46,8 @@ class LoopEvent(PlainData):
     learning_rate: float | None = None
     largest_rate: float | None = None
     integer: bool = False
+    planned: int | None = None
+    taken: int = 0
     passed: int = 0
     limit: float | None = None
     scale: float | None = None

@@ -3,7 +3,8 @@
 ## What it finds
 A loss that changes with the padding although the outputs for the content do not: labels in the padding that are not
 ignored, a mean over all positions of a masked loss (mask, then mean), and actions after the end of an episode that are
-learnt although `action_is_pad` marks them.
+learnt although `action_is_pad` marks them. For any loss that is computed from an output with one row for each position:
+a gradient at the padded positions.
 
 ## Why it hurts
 Padded targets teach the policy to stop moving, or to predict token 0. A diluted mean makes the loss and the gradient of
@@ -17,6 +18,11 @@ For action chunks: the change of the loss with other actions where `action_is_pa
 the losses of two halves of the valid steps add up to the loss (`additivity` 0), while their weighted mean does not
 equal it; and the line that takes the mean.
 
+For other sequences: at how many padded positions of the output, and at how many others, the loss has a gradient. In a
+script under `debugkit run`, it is the gradient of the script's own loss. The padding is known by a mask, by an entry of
+lengths, or by ids that end in the padding id. One more pass with a shorter sequence shows that the output has its
+positions.
+
 ## Fix
 Fill labels with -100 where there is padding. Divide by the number of valid elements: `(loss * valid).sum() /
 valid.sum()`, with `valid` expanded to the shape of the loss first, action dimensions included.
@@ -24,10 +30,11 @@ valid.sum()`, with `valid` expanded to the shape of the loss first, action dimen
 ## When it stays silent
 Sums over steps without a mean, losses whose outputs change with the padding too (DK303), `(loss * valid).mean() /
 valid.mean()`, and batches without padding. An action loss that learns padded steps without any mask is a `warning`,
-because some policies repeat the last action on purpose.
+because some policies repeat the last action on purpose. So is a gradient at padded positions.
 
 ## Cost
-Shared with DK303 and DK315. The passes for padded actions run only if the batch has padded action steps.
+Shared with DK303 and DK315. The passes for padded actions run only if the batch has padded action steps, and those for
+the gradient only if padding is known.
 
 ## Lesson
 [Lab 42](../../lessons/actions/42_best_where_it_matters.md)
@@ -65,6 +72,25 @@ class PaddedActions:
     """The line that takes a mean over steps of something that is zero exactly where there is padding."""
 
 
+@measured_by(".gradients:gradients_in_the_padding", cost=4, requires=("batch",))
+@dataclass(frozen=True, slots=True)
+class PaddedGradients:
+    """How many positions of an output (B, L, D) receive a gradient from the loss."""
+
+    mask: str
+    """Path of the entry of the batch that shows the padding."""
+    output: str
+    padded: int
+    reached: int
+    """Padded positions with more than a thousandth of the gradient at a typical content position."""
+    content: int
+    content_reached: int
+
+
+MOST = 0.5
+"""The share of padded positions from which on the loss counts them, and not a few that other code reads."""
+SOME = 0.1
+"""The share of the other positions: many labels may be ignored, as those of a prompt."""
 ADDITIVE = 1e-3
 """The tolerance within which the losses of two halves add up to the loss. Their weighted mean must miss it tenfold."""
 
@@ -76,17 +102,25 @@ ADDITIVE = 1e-3
     certainty=Certainty.PROOF,
     modes=("check", "call"),
     needs=(),
-    uses=(PaddingReaction, PaddedActions),
+    uses=(PaddingReaction, PaddedActions, PaddedGradients),
 )
-def judge(padding: PaddingReaction | None, actions: PaddedActions | None, context: Context) -> Iterator[Finding]:
-    if padding is None and actions is None:
+def judge(
+    padding: PaddingReaction | None,
+    actions: PaddedActions | None,
+    gradients: PaddedGradients | None,
+    context: Context,
+) -> Iterator[Finding]:
+    if padding is None and actions is None and gradients is None:
         raise NotExamined(
-            "The batch has neither padded tokens with an attention_mask nor padded actions with an action_is_pad."
+            "The batch has no padding that is known by a mask (attention_mask, action_is_pad), by lengths or by ids."
         )
-    if padding is not None:
-        yield from _tokens(padding, context)
-    if actions is not None:
-        yield from _chunks(actions, context)
+    found = [
+        *(_tokens(padding, context) if padding is not None else ()),
+        *(_chunks(actions, context) if actions is not None else ()),
+    ]
+    if not found and gradients is not None:
+        found = list(_positions(gradients, context))
+    yield from found
 
 
 def _tokens(seen: PaddingReaction, context: Context) -> Iterator[Finding]:
@@ -144,3 +178,22 @@ def _chunks(seen: PaddedActions, context: Context) -> Iterator[Finding]:
             evidence=evidence,
             fix="Divide the sum by the number of valid elements: valid steps times action dimensions.",
         )
+
+
+def _positions(seen: PaddedGradients, context: Context) -> Iterator[Finding]:
+    if seen.reached < MOST * seen.padded or seen.content_reached < SOME * seen.content:
+        return
+    yield context.finding(
+        f"The loss counts padding: the output receives a gradient at {seen.reached:,} of {seen.padded:,} padded "
+        "positions.",
+        input=seen.mask,
+        evidence={
+            "output": seen.output or None,
+            "padded_positions": seen.padded,
+            "padded_with_gradient": seen.reached,
+            "content_positions": seen.content,
+            "content_with_gradient": seen.content_reached,
+        },
+        fix="Exclude the padded positions from the loss: `error[valid].mean()`, or -100 as their label.",
+        severity=Severity.WARNING,
+    )

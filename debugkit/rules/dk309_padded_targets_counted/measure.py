@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
-from debugkit.interventions.batch_roles import PAD_NAMES, entry, target
+from debugkit.interventions.batch_roles import SHORT_PAD_NAMES, entry, target
 from debugkit.interventions.passes import Pass, evaluate, floor
 from debugkit.rules.dk309_padded_targets_counted import PaddedActions
 from debugkit.setup import TrainingSetup
@@ -23,7 +23,6 @@ from debugkit.structure import map_tensors
 _LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _SUSPECT = 0.1
 """If the loss is this close to the sum of its halves, one more pass searches for the mean."""
-_NAMES = (*PAD_NAMES, "actions_id_pad", "is_pad")
 
 
 def change_padded_actions(setup: TrainingSetup) -> PaddedActions:
@@ -58,7 +57,7 @@ def change_padded_actions(setup: TrainingSetup) -> PaddedActions:
 
 
 def _padded_chunk(setup: TrainingSetup) -> tuple[str, torch.Tensor, str, torch.Tensor]:
-    found, chunk = entry(setup, _NAMES), target(setup)
+    found, chunk = entry(setup, SHORT_PAD_NAMES), target(setup)
     if found is None or chunk is None:
         raise NotExamined("The batch has no action together with an action_is_pad.")
     (path, is_pad), (action_path, action) = found, chunk

@@ -10,6 +10,8 @@
 - A scheduler that is stepped at least half as often as the optimizer and has lowered every rate to 1e-7, and to a
   thousandth of its largest value, long before the end: for eight steps, and a fifth of all steps. One that is stepped
   less often, such as once per epoch, and keeps every rate at exactly 0 for as many steps at the end of the run.
+- A schedule that is as long as the run in steps of the optimizer, and has made at most a quarter of its steps when the
+  run ends: it was stepped once per epoch.
 - A `LambdaLR` whose function computes with integers only and divides with `//`, so that the rate stays the same.
 
 ## Why it hurts
@@ -30,6 +32,7 @@ that the loop steps.
 - A step that a GradScaler skipped.
 - Schedulers of a critic and a generator, each with its own optimizer.
 - Nested schedulers (SequentialLR, ChainedScheduler).
+- A schedule that ends early or late by its length alone, as where a run is cut short.
 - Learning rates that are tensors; a decay to 0 whose end is the end of the run; `0.1 ** (epoch // 30)`.
 
 ## Lesson
@@ -52,6 +55,8 @@ _STEPS_AT_ZERO = 8
 _USED_UP = 1e-7
 _FALL = 1e-3  # of the largest rate
 _SHARE = 0.2  # of all steps: a cosine is that low in its last fiftieth only
+_PART = 0.25
+_SHORTEST_RUN = 16
 _OVERWRITES = 5  # a manual warm-up combined with a schedule per epoch has fewer
 
 
@@ -81,6 +86,7 @@ def _misused(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
             yield from _never(seen, number, schedule, context)
             yield from _overwritten(seen, number, context)
             yield from _used_up(seen, number, schedule, context)
+            yield from _far_from_its_end(seen, number, schedule, context)
             yield from _rounded_down(seen, number, schedule, context)
 
 
@@ -234,6 +240,32 @@ def _used_up(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], cont
             "needed_share": _SHARE,
         },
         "Give the schedule its length in steps of the scheduler, or step it once per epoch.",
+        Severity.WARNING,
+    )
+
+
+def _far_from_its_end(
+    seen: OptimizerEvents, number: int, schedule: list[LoopEvent], context: Context
+) -> Iterator[Finding]:
+    steps = seen.steps[number]
+    if not context.ended or not schedule or steps < _SHORTEST_RUN:
+        return
+    last = schedule[-1]
+    if last.planned not in (steps, steps + seen.skipped) or not 2 <= last.taken <= _PART * steps:
+        return
+    yield _found(
+        context,
+        f"The schedule of {name_of(seen, number)} is {last.planned:,} steps long, as many as the optimizer made, but "
+        f"the scheduler was stepped {last.taken:,} times.",
+        last.at,
+        {
+            "planned_steps": last.planned,
+            "optimizer_steps": steps,
+            "scheduler_steps": last.taken,
+            "largest_share": _PART,
+            "rate_now": last.largest_rate,
+        },
+        "Step the scheduler after each `optimizer.step()`, or give it its length in epochs.",
         Severity.WARNING,
     )
 

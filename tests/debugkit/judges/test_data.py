@@ -19,7 +19,7 @@ from debugkit.measurements.padding import Movement, PaddingReaction
 from debugkit.rule import Context, find_rule
 from debugkit.rules.dk306_input_ignored import ModalityEffect, ModalityEffects
 from debugkit.rules.dk307_no_targets import EqualTargets, Targets, TargetValues
-from debugkit.rules.dk309_padded_targets_counted import PaddedActions
+from debugkit.rules.dk309_padded_targets_counted import PaddedActions, PaddedGradients
 from debugkit.rules.dk310_uninformative_labels import LabelInformation
 from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverlaps
 from debugkit.rules.dk312_initial_loss import TrainingHistory
@@ -76,7 +76,7 @@ def moved(output: float = 0.0, loss: float = 0.0, path: str | None = "logits") -
 @given(st.floats(0, FLOOR), st.floats(0, FLOOR), st.booleans())
 def test_nothing_below_the_floor_is_said_about_padding(output: float, loss: float, labels: bool) -> None:
     still = reaction(moved(output, loss), moved(output, loss), moved(output, loss), labels_aligned=labels)
-    assert judged("DK303", still) == judged("DK309", still, None) == judged("DK315", still, None) == []
+    assert judged("DK303", still) == judged("DK309", still, None, None) == judged("DK315", still, None) == []
 
 
 @given(st.floats(FLOOR * 1.01, 10), st.booleans(), st.booleans(), st.integers(0, 5))
@@ -88,14 +88,14 @@ def test_moving_padding_is_either_a_leak_or_a_count_and_never_both(
         movement if by_content else moved(), moved() if by_content else movement, None, counted, labels_aligned=True
     )
     assert len(judged("DK303", seen)) == int(output_moves)
-    assert len(judged("DK309", seen, None)) == int(not output_moves)
+    assert len(judged("DK309", seen, None, None)) == int(not output_moves)
 
 
 def test_loss_alone_accuses_the_model_where_no_output_and_no_label_can_be_seen() -> None:
     seen = reaction(moved(0.0, 0.1, path=None), moved(0.0, 0.1, path=None))
     assert len(judged("DK303", seen)) == 1
     assert judged("DK303", replace(seen, labels_aligned=True)) == []
-    assert len(judged("DK309", replace(seen, labels_aligned=True), None)) == 1
+    assert len(judged("DK309", replace(seen, labels_aligned=True), None, None)) == 1
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,22 @@ def test_padded_actions(
 
     at = SourceLine("policy.py", 20) if line else None
     seen = PaddedActions("action_is_pad", 6, 24, FLOOR, target_moved, additivity, weighted, at)
-    assert [str(finding.severity) for finding in judged("DK309", None, seen)] == ([severity] if severity else [])
+    assert [str(finding.severity) for finding in judged("DK309", None, seen, None)] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("reached", "content_reached", "said"),
+    [(6, 20, True), (3, 2, True), (2, 20, False), (6, 1, False), (0, 20, False)],
+)
+def test_gradients_in_the_padding(reached: int, content_reached: int, said: bool) -> None:
+    seen = PaddedGradients("lengths", "", 6, reached, 20, content_reached)
+    assert [str(finding.severity) for finding in judged("DK309", None, None, seen)] == (["warning"] if said else [])
+
+
+def test_padding_that_is_already_reported_is_not_reported_twice() -> None:
+    gradients = PaddedGradients("action_is_pad", "", 6, 6, 20, 20)
+    actions = PaddedActions("action_is_pad", 6, 24, FLOOR, 0.2, 0.9, 0.0, None)
+    assert len(judged("DK309", None, actions, gradients)) == 1
 
 
 def test_single_row_and_cache_are_two_findings() -> None:

@@ -291,3 +291,76 @@ def test_the_loss_of_other_values_is_not_taken(tmp_path: Path) -> None:
     line = "loss = F.cross_entropy(model(text[:, :-1]).flatten(0, 1) * 2, text[:, 1:].flatten())"
     report = run(tmp_path, OUTSIDE.format(causal=False, length=7, step=line), select=["DK304"])
     assert (report.findings, report.examined) == ((), ())
+
+
+TAGGER = """
+import torch
+from torch import nn
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 8, padding_idx=0)
+        self.gru, self.head = nn.GRU(8, 8, batch_first=True), nn.Linear(8, 3)
+    def forward(self, words{mask}):
+        return self.head(self.gru(self.table(words))[0])
+
+torch.manual_seed(0)
+model = Tagger()
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(4):
+    valid = torch.arange(6)[None] < torch.tensor([6, 4, 5, 2])[:, None]
+    words = torch.randint(1, 11, (4, 6)) * valid
+    optimizer.zero_grad()
+    error = (model(words{given}) - torch.randn(4, 6, 3)).square().mean(-1)
+    loss = {loss}
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("mask", [(", attention_mask", ", valid.long()"), ("", "")], ids=["mask", "ids"])
+@pytest.mark.parametrize(("loss", "found"), [("error.mean()", ["DK309"]), ("error[valid].mean()", [])])
+def test_a_regression_that_counts_padding_is_found_by_its_gradient(
+    tmp_path: Path, mask: tuple[str, str], loss: str, found: list[str]
+) -> None:
+    report = run(tmp_path, TAGGER.format(mask=mask[0], given=mask[1], loss=loss), select=["DK309"])
+    assert [finding.code for finding in report.findings] == found
+    assert report.examined == ("DK309",)
+
+
+def test_a_gradient_of_a_loss_scale_that_is_too_large_says_nothing(tmp_path: Path) -> None:
+    program = TAGGER.format(mask="", given="", loss="(error * valid).sum() * float('inf')")
+    assert run(tmp_path, program, select=["DK309"]).findings == ()
+
+
+def test_the_cache_of_a_model_of_transformers_is_no_obstacle(tmp_path: Path) -> None:
+    program = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+torch.manual_seed(0)
+model = LlamaForCausalLM(LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                                     num_attention_heads=2))
+optimizer = torch.optim.AdamW(model.parameters())
+mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
+for _ in range(4):
+    ids = torch.randint(3, 40, mask.shape) * mask
+    output = model(input_ids=ids, attention_mask=mask)
+    assert output.past_key_values is not None
+    output.logits[:, :-1].logsumexp(-1).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    report = run(tmp_path, program, select=["DK303", "DK309"])
+    assert report.examined == ("DK303", "DK309")
+    assert [finding.code for finding in report.findings] == ["DK309"]
+
+
+@pytest.mark.parametrize("padded_from", [0, 2, 40])
+def test_a_call_with_padding_is_preferred(tmp_path: Path, padded_from: int) -> None:
+    """Batches of equal lengths come first, as from a sampler of buckets."""
+    lengths = f"[torch.tensor([6, 4, 5, 2]) if n >= {padded_from} else torch.full((4,), 6) for n in range(42)]"
+    program = pooled("x = x.mean(1)", lengths=lengths)
+    report = run(tmp_path, program, select=["DK303"])
+    assert [finding.code for finding in report.findings] == ["DK303"] * (padded_from < 16)

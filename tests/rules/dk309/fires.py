@@ -28,6 +28,52 @@ def _text():
     return {"input_ids": torch.randint(3, 60, mask.shape) * mask, "attention_mask": mask}
 
 
+class Tracker(nn.Module):
+    """Predicts an action at each step of a sequence of states. Subclasses know where a sequence ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.gru, self.head = nn.Linear(5, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 2)
+
+    def steps(self, states):
+        return self.head(self.gru(self.embed(states))[0])  # (B, T, A)
+
+
+def _sequences():
+    lengths = torch.tensor([7, 4, 6, 3])
+    valid = torch.arange(7) < lengths[:, None]
+    states, wanted = (torch.randn(4, 7, size) * valid[..., None] for size in (5, 2))
+    return {"states": states, "lengths": lengths, "wanted": wanted}, valid
+
+
+def regression_over_all_positions_of_a_mask():
+    class Masked(Tracker):
+        def forward(self, states, attention_mask, wanted):
+            steps = self.steps(states * attention_mask[..., None])
+            return {"loss": (steps - wanted).square().mean(), "steps": steps}
+
+    batch, valid = _sequences()
+    del batch["lengths"]
+    expected = {"severity": "warning", "message": "8 of 8 padded"}
+    return {"model": Masked(), "batch": batch | {"attention_mask": valid.long()}, "expect": expected}
+
+
+def padding_known_by_the_lengths_and_normalised():
+    """Each sequence was normalised with statistics of its own, so its padding is constant, but not zero."""
+
+    class Packed(Tracker):
+        def forward(self, states, lengths):
+            packed = nn.utils.rnn.pack_padded_sequence(
+                self.embed(states), lengths, batch_first=True, enforce_sorted=False
+            )
+            return self.head(nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0])
+
+    batch, _ = _sequences()
+    batch["states"] = batch["states"] - torch.randn(4, 1, 5)
+    loss = lambda model, batch: (model(batch["states"], batch["lengths"]) - batch["wanted"]).abs().mean()  # noqa: E731
+    return {"model": Packed(), "batch": batch, "loss_fn": loss, "expect": {"severity": "warning"}}
+
+
 def masked_then_averaged():
     class Policy(ChunkPolicy):
         def forward(self, state, action, action_is_pad):

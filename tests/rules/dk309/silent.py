@@ -103,7 +103,7 @@ def first_token_predicted_from_padding_on_the_left():
 def nothing_is_padded():
     arguments = divided_by_what_counts()
     arguments["batch"]["action_is_pad"].fill_(False)
-    return arguments | {"expect": {"not_examined": "neither padded tokens"}}
+    return arguments | {"expect": {"not_examined": "no padding that is known"}}
 
 
 def answers_as_long_as_their_questions():
@@ -115,3 +115,64 @@ def answers_as_long_as_their_questions():
     config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)
     batch = {"input_ids": ids, "attention_mask": mask, "labels": torch.randint(3, 60, mask.shape)}
     return {"model": T5ForConditionalGeneration(config), "batch": batch}
+
+
+class Tracker(nn.Module):
+    """Predicts an action at each step of a sequence of states, of which the lengths are known."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.gru, self.head = nn.Linear(5, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 2)
+
+    def forward(self, states, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(self.embed(states), lengths, batch_first=True, enforce_sorted=False)
+        return self.head(nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0])
+
+
+def _sequences():
+    lengths = torch.tensor([7, 4, 6, 3])
+    valid = torch.arange(7) < lengths[:, None]
+    states, wanted = (torch.randn(4, 7, size) * valid[..., None] for size in (5, 2))
+    return {"states": states, "lengths": lengths, "wanted": wanted}, valid
+
+
+def steps_after_the_end_are_left_out():
+    batch, valid = _sequences()
+
+    def loss(model, batch):
+        return (model(batch["states"], batch["lengths"]) - batch["wanted"])[valid].square().mean()
+
+    return {"model": Tracker(), "batch": batch, "loss_fn": loss}
+
+
+def only_the_last_step_of_each_sequence_is_learnt():
+    batch, _ = _sequences()
+
+    def loss(model, batch):
+        steps = model(batch["states"], batch["lengths"])
+        return (steps[torch.arange(4), batch["lengths"] - 1] - batch["wanted"][:, 0]).square().mean()
+
+    return {"model": Tracker(), "batch": batch, "loss_fn": loss}
+
+
+def as_many_actions_as_the_instruction_has_words():
+    """The mask is that of the instruction, and the chunk of actions has no padding."""
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.steps, self.head = nn.Embedding(60, 16), nn.Embedding(6, 16), nn.Linear(16, 3)
+
+        def forward(self, input_ids, attention_mask):
+            words = self.words(input_ids) * attention_mask[..., None]
+            read = words.sum(1) / attention_mask.sum(1, keepdim=True)
+            return self.head(torch.tanh(read[:, None] + self.steps.weight))  # (B, 6, 3)
+
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]])
+    batch = {
+        "input_ids": torch.randint(3, 60, mask.shape) * mask,
+        "attention_mask": mask,
+        "wanted": torch.randn(3, 6, 3),
+    }
+    loss = lambda model, batch: (model(batch["input_ids"], batch["attention_mask"]) - batch["wanted"]).abs().mean()  # noqa: E731
+    return {"model": Policy(), "batch": batch, "loss_fn": loss}

@@ -194,3 +194,38 @@ def integer_division_holds_the_rate():
             schedule.step()  # DK503
 
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "computes with integers only"}}
+
+
+def one_cycle_over_all_batches_stepped_for_each_epoch():
+    model, optimizer = _policy()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=20)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _epoch in range(4):
+            for _ in range(5):
+                optimizer.zero_grad()
+                _backward(model)
+                optimizer.step()
+            schedule.step()  # DK503
+
+    expect = {"message": "is 20 steps long", "severity": "warning", "count": 1}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def linear_decay_of_transformers_stepped_for_each_epoch():
+    from transformers import get_linear_schedule_with_warmup
+
+    model, optimizer = _policy()
+    schedule = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=0, num_training_steps=24)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _epoch in range(3):
+            for _ in range(8):
+                optimizer.zero_grad()
+                _backward(model)
+                optimizer.step()
+            schedule.step()  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "stepped 3 times"}}

@@ -254,3 +254,18 @@ def a_tenth_every_thirty_epochs():
 
 def constant_on_purpose():
     return _each_step(lambda optimizer: LambdaLR(optimizer, lambda _: 1), steps=20)
+
+
+def by_epoch_in_a_run_that_is_cut_short():
+    """The schedule is of 100 epochs."""
+    model, optimizer = _policy()
+    schedule = CosineAnnealingLR(optimizer, 100)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _epoch in range(4):
+            for _ in range(5):
+                _step(model, optimizer)
+            schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
