@@ -95,18 +95,19 @@ def padding_that_the_mask_leaves_out(setup: TrainingSetup) -> PaddingMask | None
 def padding_by_ids(setup: TrainingSetup) -> Iterator[PaddingMask]:
     """The padding of each (B, L) entry of ids that shows it beyond doubt by the ids themselves.
 
-    As in `padding_that_the_mask_leaves_out`. A first column that holds nothing but the padding id starts a decoder.
+    As in `padding_that_the_mask_leaves_out`, but where the model names its padding id, each row may be padded. A first
+    column that holds nothing but the padding id starts a decoder.
     """
-    padding_ids = sorted(_padding_ids(setup))
+    named = _named_padding_ids(setup)
     for path, ids in tensors_in(setup.batch):
         if not is_index(ids) or ids.ndim != 2 or is_zero_or_one(ids):
             continue
-        for id_ in padding_ids:
+        for id_ in sorted({0, *named}):
             padded = ids == id_
             if bool(padded[:, 0].all()):
                 padded = padded.clone()
                 padded[:, 0] = False
-            if _ends_in_padding(padded):
+            if _ends_in_padding(padded, all_may_be=id_ in named):
                 yield PaddingMask(path, ~padded, named=False, says="nothing")
 
 
@@ -123,19 +124,29 @@ def padding_by_length(setup: TrainingSetup) -> Iterator[PaddingMask]:
             yield PaddingMask(path, valid, named=False)
 
 
-def _ends_in_padding(padded: torch.Tensor) -> bool:
-    """Whether two rows or more end (or begin) with two padded positions or more, one with none, and none inside."""
+def _ends_in_padding(padded: torch.Tensor, *, all_may_be: bool = False) -> bool:
+    """Whether two rows or more end (or begin) with two padded positions or more, one with none, and none inside.
+
+    With `all_may_be`, the rows need only have different numbers of them.
+    """
     counts = padded.sum(1)
-    if int((counts >= _SHORTEST).sum()) < _FEWEST_PADDED or bool((counts > 0).all()):
+    if int((counts >= _SHORTEST).sum()) < _FEWEST_PADDED:
+        return False
+    if bool((counts > 0).all()) and not (all_may_be and bool((counts != counts[0]).any())):
         return False
     return _marks_one_end(~padded)
 
 
 def _padding_ids(setup: TrainingSetup) -> set[int]:
+    return {0, *_named_padding_ids(setup)}
+
+
+def _named_padding_ids(setup: TrainingSetup) -> set[int]:
+    """Those of the configurations and embeddings."""
     configs = [getattr(module, "config", None) for module in setup.model.modules()]
     held = [getattr(config, "pad_token_id", None) for config in configs]
     held += [getattr(module, "padding_idx", None) for module in setup.model.modules()]
-    return {0, *(id_ for id_ in held if isinstance(id_, int))}
+    return {id_ for id_ in held if isinstance(id_, int)}
 
 
 def _is_inverted(setup: TrainingSetup, path: str, mask: torch.Tensor) -> bool:

@@ -6,7 +6,7 @@ or in the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -48,18 +48,21 @@ def gradients_in_the_padding(setup: TrainingSetup) -> PaddedGradients:
         raise NotExamined("No padding was found in the batch: no mask, no lengths, and no ids that end in padding.")
     norms = setup.output_gradients if setup.output_gradients is not None else _computed(setup)
     found = [
-        _seen(mask, path, each.cpu(), mask.valid.cpu())
+        _seen(mask, path, each.cpu(), valid.cpu())
         for mask in masks
         for path, each in norms.items()
-        if each.shape == mask.valid.shape
+        for valid in (mask.valid, mask.valid[:, :-1])  # ids whose last one is a target only
+        if each.shape == valid.shape and not bool(valid.all())
     ]
     if not found:
         raise NotExamined("No output of the model with one row for each position received a gradient.")
-    most = max(found, key=lambda one: one.reached)
-    mask = next(mask for mask in masks if mask.path == most.mask)
-    if most.reached and not (_has_the_actions_shape(setup, mask, norms[most.output]) or _shortens(setup, mask, most)):
-        raise NotExamined(f"Whether the model's output has the positions of {mask.path} is not known.")
-    return most
+    for one in sorted(found, key=lambda one: -one.reached):
+        mask = next(mask for mask in masks if mask.path == one.mask)
+        by_actions = _has_the_actions_shape(setup, mask, norms[one.output])
+        if not one.reached or by_actions or _shortens(setup, mask, one.output, norms):
+            return one
+    names = " or ".join(dict.fromkeys(one.mask for one in found))
+    raise NotExamined(f"Whether the model's output has the positions of {names} is not known.")
 
 
 def _has_the_actions_shape(setup: TrainingSetup, mask: PaddingMask, norms: Tensor) -> bool:
@@ -70,7 +73,7 @@ def _has_the_actions_shape(setup: TrainingSetup, mask: PaddingMask, norms: Tenso
     return found is not None and found[1].ndim == 3 and found[1].shape[:2] == norms.shape
 
 
-def _shortens(setup: TrainingSetup, mask: PaddingMask, seen: PaddedGradients) -> bool:
+def _shortens(setup: TrainingSetup, mask: PaddingMask, output: str, norms: Mapping[str, Tensor]) -> bool:
     """Whether the output loses its last position if the sequence of the mask does."""
     length = mask.valid.shape[1] - 1
 
@@ -91,9 +94,9 @@ def _shortens(setup: TrainingSetup, mask: PaddingMask, seen: PaddedGradients) ->
         try:
             setup.loss(map_tensors(setup.fresh_batch(), cut))
         except Exception:  # the model has a fixed width, or its loss a target of the whole length
-            if seen.output not in outputs:
+            if output not in outputs:
                 return False
-    return seen.output in outputs and outputs[seen.output].shape[1] == length
+    return output in outputs and outputs[output].shape[1] == norms[output].shape[1] - 1
 
 
 def _goes_along(path: str, tensor: Tensor, mask: PaddingMask) -> bool:

@@ -149,3 +149,19 @@ def token_loss_averaged_over_all_positions():
     batch = _text()
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     return {"model": Model(), "batch": batch | {"labels": labels}, "expect": {"message": "the mean includes"}}
+
+
+def ids_of_a_decoder_whose_last_one_is_a_target_only():
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.gru = nn.Embedding(20, 16, padding_idx=0), nn.GRU(16, 16, batch_first=True)
+            self.head = nn.Linear(16, 20)
+
+        def forward(self, ids):
+            return self.head(self.gru(self.table(ids))[0])
+
+    valid = torch.arange(8) < torch.tensor([8, 5, 6, 3])[:, None]
+    loss = lambda model, ids: F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())  # noqa: E731
+    expected = {"severity": "warning", "message": "7 of 7 padded"}
+    return {"model": Decoder(), "batch": torch.randint(1, 20, (4, 8)) * valid, "loss_fn": loss, "expect": expected}
