@@ -239,6 +239,13 @@ def main(arguments: Sequence[str]) -> int:
     if wrong or (verb == "fill" and file is None):
         typer.echo(USAGE, err=True)
         return 2
+    missing = [page for page in named if verb != "check" and not page.exists()]
+    if file is not None and not file.exists():
+        missing.append(file)
+    if missing:
+        here = f"Paths are relative to {Path.cwd()}, such as docs/index.md."
+        typer.echo(f"There is no file {' or '.join(map(str, missing))}. {here}", err=True)
+        return 2
     if verb == "todo":
         for block in todo(named):
             typer.echo(f"@@ {block.hash}\n{block.text}\n")

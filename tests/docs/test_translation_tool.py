@@ -180,6 +180,19 @@ def test_a_wrong_command_line_prints_the_usage(arguments: list[str], capsys: pyt
     assert "Usage" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["todo", "fill"])
+def test_a_page_that_does_not_exist_is_named(page: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    other = page.with_name("other.md")
+    assert TRANSLATION.main([verb, *([str(page)] if verb == "fill" else []), str(other)]) == 2
+    assert f"There is no file {other}." in capsys.readouterr().err
+
+
+def test_a_file_of_translations_that_does_not_exist_is_named(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = page.with_name("sections.txt")
+    assert TRANSLATION.main(["fill", str(other), str(page)]) == 2
+    assert f"There is no file {other}." in capsys.readouterr().err
+
+
 def test_a_block_is_what_markdown_makes_of_it() -> None:
     text = "# A\n\npara\npara\n\n```sh\na\n\nb\n```\n\n!!! note\n\n    inside\n\n1. one\n2. two\n"
     kinds = [block.kind if not block.fenced else "fence" for block in BLOCKS.blocks(text)]
