@@ -331,10 +331,17 @@ def inside_fsdp(wrapper: nn.Module) -> nn.Module:
     return inner if isinstance(inner, nn.Module) else wrapper.get_submodule("module")
 
 
-def forget_global_hook(hook_id: int) -> None:
-    """Complete the removal of a global forward hook: PyTorch also records which hooks take keyword
-    arguments, and compiled models have guards on this record."""
-    getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {}).pop(hook_id, None)
+def keywords_of_call(module: nn.Module) -> dict[str, Any]:
+    """The keyword arguments of the call of `module` that runs a global forward pre-hook, which does not receive them.
+
+    PyTorch keeps them in a local variable of the function that runs the hook. Without it: no keyword arguments.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == nn.modules.module.__file__ and frame.f_locals.get("self") is module:
+            return dict(frame.f_locals.get("kwargs", {}))
+        frame = frame.f_back  # type: ignore[assignment]
+    return {}
 
 
 # Processes

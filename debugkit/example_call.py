@@ -19,7 +19,8 @@ from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
 from debugkit.finding import Finding, renamed
 from debugkit.frames import is_users
-from debugkit.interventions.batch_roles import is_zero_or_one, labels, names_a_mask
+from debugkit.interventions.batch_roles import labels
+from debugkit.interventions.padding import is_zero_or_one, names_a_mask
 from debugkit.recorders.output_gradients import OutputGradients
 from debugkit.setup import TrainingSetup
 from debugkit.step_replay.calls import ModuleCall

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import runpy
 import sys
 import traceback
@@ -22,16 +23,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from debugkit._torch_private import forget_global_hook, in_backward
+from debugkit._torch_private import in_backward, keywords_of_call
 from debugkit.declare import Declare
 from debugkit.example_call import ExampleCalls
 from debugkit.finding import Unexamined
 from debugkit.frames import is_own, one_line
-from debugkit.module_paths import plain_path
 from debugkit.preflight import examine
+from debugkit.recorders.module_calls import run_new_hooks
 from debugkit.recorders.patches import Patches
 from debugkit.report import Report
 from debugkit.root_cause import fold
@@ -68,7 +69,7 @@ def watch_script(
     called with what they cost if they take more than two seconds.
     """
     rules = chosen_rules(select, ignore)
-    run = Run(None, rules, every=every, snapshot_dir=snapshot_dir, title=script.name)
+    run = Run(None, rules, every=every, snapshot_dir=snapshot_dir, title=_title(script))
     calls: list[ExampleCalls] = []
     error: BaseException | None = None
     with _as_main(script, arguments):
@@ -84,6 +85,12 @@ def watch_script(
     if exit_code != 0:
         report = replace(report, failure=_failure(error, exit_code))
     return ScriptRun(report, exit_code, error)
+
+
+def _title(script: Path) -> str:
+    """The name of the script, with the rank where torchrun runs it in several processes: each has its own report."""
+    processes = os.environ.get("WORLD_SIZE", "1")
+    return script.name if processes == "1" else f"{script.name} (rank {os.environ.get('RANK', '?')} of {processes})"
 
 
 def with_experiments(
@@ -148,7 +155,7 @@ class FindModels:
         self._patches.__exit__(kind, error, at)
         self._warnings.__exit__(kind, error, at)
         for handle in self._handles:
-            _remove(handle)
+            handle.remove()
 
     def _stage_begins(self) -> None:
         """Keep a call of the model that is trained from now on."""
@@ -176,10 +183,8 @@ class FindModels:
         model = _model_of(module)
         if model is None:
             return
-        path = next(path for path, part in model.named_modules() if part is module)
-        hooks = adopt(self._run, model)
-        hooks.started(plain_path(hooks.prefix + path), module, args, {})  # its own hooks do not run for this call
-        self._take_keywords(module)
+        with run_new_hooks(module, args, keywords_of_call(module)):
+            adopt(self._run, model)
 
     def _call_ended(self, calls: ExampleCalls, call: ModuleCall, output: Any) -> None:
         monitor = monitor_of(self._run)
@@ -191,19 +196,6 @@ class FindModels:
             calls.ended(call, output)
             if not calls.searching:
                 monitor.on_call = monitor.loop_operations.on_operation = None
-
-    def _take_keywords(self, module: nn.Module) -> None:
-        """Record the keyword arguments of the first call, which only a forward hook receives."""
-        calls = monitor_of(self._run).calls
-
-        def after(called: nn.Module, _args: Any, kwargs: dict[str, Any], _output: Any) -> None:
-            if not torch.compiler.is_compiling() and called is module:
-                _remove(handle)
-                if calls and calls[-1].module is module:
-                    calls[-1].add_keywords(kwargs)
-
-        handle = register_module_forward_hook(after, with_kwargs=True)
-        self._handles.append(handle)  # in case the first call raises
 
 
 def _model_of(module: nn.Module) -> nn.Module | None:
@@ -226,12 +218,6 @@ def _model_of(module: nn.Module) -> nn.Module | None:
                 found, size = value, len(parts)
         frame = frame.f_back
     return found
-
-
-def _remove(handle: RemovableHandle) -> None:
-    """Remove a global hook and PyTorch's record that it takes keywords; a stale record affects compiled models."""
-    handle.remove()
-    forget_global_hook(handle.id)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ before the parameters change. After that, a step that made a NaN could no longer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -229,7 +230,7 @@ class Run:
         elif seen:
             self._judge(seen)
 
-    def _on_stage(self) -> None:
+    def _on_stage(self, attaching: AbstractContextManager[None]) -> None:
         """The loop trains another model from now on. What is known of the one before is judged for the last time."""
         monitor = monitor_of(self)
         if monitor.stages is None:
@@ -242,7 +243,8 @@ class Run:
             self._probes.close()
         monitor.begin_stage(model)
         self._stage = f"{type(model).__name__}."
-        self._examine_model(model, monitor.stages.optimizers)
+        with attaching:
+            self._examine_model(model, monitor.stages.optimizers)
         self.on_stage()
 
     def _examine_model(self, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:

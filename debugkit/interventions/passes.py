@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,14 +56,36 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
         if module is setup.model:
             kept.update((path, tensor.detach().clone()) for path, tensor in tensors_in(output) if tensor.ndim > 0)
 
-    enter_eval_mode(setup)
-    with same_start(setup), every_call(keep), torch.no_grad(), same_randomness(_SEED):
+    with eval_pass(setup, keep):
         loss = setup.loss(clone_tensors(batch)).detach().clone()
         drawn = torch.get_rng_state().numpy().tobytes()
     if not kept and output_needed:
         with same_start(setup), torch.no_grad(), same_randomness(_SEED):
             kept.update(_predicted(setup, clone_tensors(batch)))
     return Pass(kept, loss, rounding, drawn)
+
+
+@contextlib.contextmanager
+def eval_pass(
+    setup: TrainingSetup, see: Callable[[nn.Module, Any], None], *, gradients: bool = False
+) -> Iterator[None]:
+    """Inside the block, compute in eval mode and always with the same seed. `see(module, output)` gets each call."""
+    enter_eval_mode(setup)
+    with same_start(setup), every_call(see), torch.set_grad_enabled(gradients), same_randomness(_SEED):
+        yield
+
+
+@contextlib.contextmanager
+def output_of_pass(setup: TrainingSetup, *, gradients: bool = False) -> Iterator[dict[str, torch.Tensor]]:
+    """The same, and every tensor that the model returns inside the block, by path."""
+    kept: dict[str, torch.Tensor] = {}
+
+    def keep(module: nn.Module, output: Any) -> None:
+        if module is setup.model:
+            kept.update(tensors_in(output))
+
+    with eval_pass(setup, keep, gradients=gradients):
+        yield kept
 
 
 def enter_eval_mode(setup: TrainingSetup) -> None:

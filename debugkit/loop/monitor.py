@@ -9,6 +9,7 @@ import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -31,6 +32,7 @@ from debugkit.loop.step_reader import StepReader, StepReading
 from debugkit.loop.training_modes import TrainingModes
 from debugkit.observer import Observer
 from debugkit.probe import SAMPLED_EVERY, THOROUGH_STEPS
+from debugkit.recorders.module_calls import run_new_hooks
 from debugkit.recorders.output_ranges import ModuleHooks, Running
 from debugkit.recorders.timeline import Timeline, has_range
 from debugkit.step_replay.calls import CallRecorder, ModuleCall
@@ -46,7 +48,8 @@ _MOST_REPLAYS = 3  # in one run: after the first NaN, everything is NaN
 class Monitor(Observer):
     """The hooks of one run. `on_nonfinite` is called before the parameters change, `on_step_end` after.
 
-    `on_stage` is called when the loop has left the model that it trained before, as `stages` decides.
+    `on_stage` is called when the loop has left the model that it trained before, as `stages` decides. Hooks for the
+    next model are attached inside the context manager that it receives: a call of the model has begun.
 
     `observations` holds the observations of the current step. `on_step_end` receives the number of the step and whether
     its values were recorded.
@@ -60,7 +63,7 @@ class Monitor(Observer):
         every: int | None = 1,
         on_nonfinite: Callable[[Nonfinite], None] = lambda _: None,
         on_step_end: Callable[[int, bool], None] = lambda _, __: None,
-        on_stage: Callable[[], None] = lambda: None,
+        on_stage: Callable[[AbstractContextManager[None]], None] = lambda _attaching: None,
         probes: Observer | None = None,
     ) -> None:
         self.timeline = Timeline()
@@ -196,7 +199,7 @@ class Monitor(Observer):
         self.loop_operations.disarm()
         if self._begins_stage and torch.is_grad_enabled():  # not in the step: probes add hooks, which PyTorch iterates
             self._begins_stage = False
-            self._guarded(self._on_stage, None)
+            self._guarded(lambda: self._on_stage(run_new_hooks(module, args, kwargs)), None)
         self._forwards += torch.is_grad_enabled()
         if len(self.recorder.calls) >= _MOST_CALLS:
             self._read()

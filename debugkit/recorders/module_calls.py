@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from debugkit._torch_private import hooks_on
 from debugkit.recorders.guard import guarded
 
 Before = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], None]
@@ -92,6 +93,20 @@ def follow_modules(model: nn.Module, running: list[str]) -> ModuleCalls:
         after=leave,
         also_raised=True,
     )
+
+
+@contextlib.contextmanager
+def run_new_hooks(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Run the hooks that the block attaches to `module`, for the call that has just begun.
+
+    It is for global hooks: when PyTorch runs one, it has already listed the module's own hooks that run before
+    `forward`. Those that run after it would be called without them.
+    """
+    known = hooks_on(module, "_forward_pre_hooks")
+    yield
+    for hook in hooks_on(module, "_forward_pre_hooks"):
+        if all(hook is not one for one in known):
+            hook(module, args, kwargs)
 
 
 class Outputs:

@@ -26,7 +26,7 @@ class OutputGradients:
                 tensor.register_hook(self._receiver(path))  # type: ignore[no-untyped-call]
 
     def add(self, path: str, gradient: Tensor) -> None:
-        """Add the gradient of one pass. One that is not finite, as where a loss scale is too large, says nothing."""
+        """Add the gradient of one pass. One that is not finite, as with too large a loss scale, is left out."""
         norms = torch.linalg.vector_norm(gradient.detach().float(), dim=2)
         if math.isfinite(float(norms.sum())):
             self.norms[path] = norms.maximum(self.norms[path]) if path in self.norms else norms

@@ -39,11 +39,6 @@ class ModuleCall:
     output_gradients: dict[int, Tensor] = field(default_factory=dict)  # by the output tensor's index
     parts: tuple[nn.Module, ...] | None = None  # module.modules() at the call; None if it was read from a snapshot
 
-    def add_keywords(self, kwargs: dict[str, Any]) -> None:
-        """Add the keyword arguments of a call, if they were not known when it began."""
-        self.kwargs = map_tensors(kwargs, lambda _, t: _alias(t))
-        self.versions = _versions((self.args, self.kwargs))
-
     def changed_since(self) -> bool:
         """Whether an argument was changed in place after the call, so that it cannot be repeated exactly."""
         return self.versions is not None and self.versions != _versions((self.args, self.kwargs))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import debugkit
-from debugkit.recorders.module_calls import ModuleCalls, Outputs, every_call
+from debugkit.recorders.module_calls import ModuleCalls, Outputs, every_call, run_new_hooks
 
 ROOT = Path(debugkit.__file__).parent
 ALLOWED = {
@@ -149,3 +149,27 @@ def test_hook_that_another_hook_removes_in_the_same_call_does_nothing(removed: s
         assert torch.equal(model(torch.ones(1), factor=3.0), torch.tensor([3.0]))
     remover.remove()
     assert seen == []
+
+
+def test_a_call_that_has_begun_runs_the_hooks_that_are_attached_in_it() -> None:
+    """PyTorch runs only those that come after `forward`: a stack of running modules would lose its place."""
+    model, order = Doubling(), []
+    own = ModuleCalls([("own", model)], before=lambda path, *_: order.append(f"before {path}"))
+    new = ModuleCalls(
+        [("new", model)],
+        before=lambda path, _module, args, kwargs: order.append((f"before {path}", len(args), kwargs)),
+        after=lambda path, *_: order.append(f"after {path}"),
+    )
+
+    def attach(module: nn.Module, args: tuple[Any, ...]) -> None:
+        handle.remove()
+        with run_new_hooks(module, args, {"factor": 3.0}):
+            new.__enter__()
+
+    handle = nn.modules.module.register_module_forward_pre_hook(attach)
+    with own:
+        model(torch.ones(1), factor=3.0)
+        assert order == [("before new", 1, {"factor": 3.0}), "before own", "after new"]
+        order.clear()
+        model(torch.ones(1), factor=3.0)
+    assert order == ["before own", ("before new", 1, {"factor": 3.0}), "after new"]

@@ -237,6 +237,29 @@ def test_the_hooks_on_modules_and_parameters_are_read() -> None:
     assert on_weight == {"_backward_hooks", "_post_accumulate_grad_hooks"}
 
 
+def test_a_global_hook_reads_the_keywords_of_its_call() -> None:
+    class Inner(nn.Module):
+        def forward(self, x, *, scale):
+            return x * scale
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, *, state):
+            return self.inner(state, scale=2)
+
+    model, state, seen = Outer(), torch.ones(1), []
+    handle = nn.modules.module.register_module_forward_pre_hook(
+        lambda module, _args: seen.append(private.keywords_of_call(module))
+    )
+    model(state=state)
+    handle.remove()
+    assert seen == [{"state": state}, {"scale": 2}]
+    assert private.keywords_of_call(model) == {}  # no call is running
+
+
 def test_the_step_of_a_schedulers_constructor_is_told_from_the_loops() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     seen = []
@@ -288,7 +311,6 @@ SPARSE = torch.eye(2).to_sparse()
         (_python_dispatch, "_disable_current_modes", lambda: type(private.without_dispatch_modes()), nullcontext),
         (grad_mode, "_unsafe_preserve_version_counter", lambda: type(private.unchanged_versions(())), nullcontext),
         (nn.Module, "_apply", lambda: private.own_apply(Moves()), None),
-        (nn.modules.module, "_global_forward_hooks_with_kwargs", lambda: private.forget_global_hook(-1), None),
         (torch.distributed.distributed_c10d, "_get_default_store", private.default_store, None),
         (None, "_enabled", lambda: private.autocast_is_enabled(OBJECT), True),
         (None, "_base", lambda: private.base_of(OBJECT), OBJECT),

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.batch_roles import labels, padding_mask, special_ids, token_ids
+from debugkit.interventions.batch_roles import labels, special_ids, token_ids
+from debugkit.interventions.padding import padding_mask
 from debugkit.interventions.passes import Pass, distance, evaluate, floor
 from debugkit.interventions.position_values import PositionValues
 from debugkit.measurements.label_alignment import FutureTokens

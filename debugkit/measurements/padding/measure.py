@@ -13,17 +13,8 @@ from torch import nn
 
 from debugkit.finding import NotExamined
 from debugkit.frames import one_line
-from debugkit.interventions.batch_roles import (
-    ACTION_NAMES,
-    constant_at,
-    is_index,
-    labels,
-    padding_mask,
-    padding_that_the_mask_leaves_out,
-    repeats_ids,
-    token_ids,
-    within,
-)
+from debugkit.interventions.batch_roles import ACTION_NAMES, is_index, labels, repeats_ids, token_ids, within
+from debugkit.interventions.padding import constant_at, padding_mask, padding_that_the_mask_leaves_out
 from debugkit.interventions.passes import Pass, distance, evaluate, floor
 from debugkit.interventions.position_values import PositionValues
 from debugkit.measurements.padding import Movement, PaddingReaction

@@ -12,30 +12,23 @@ import torch
 from torch import Tensor
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.batch_roles import (
-    BESIDE_TEXT,
-    SHORT_PAD_NAMES,
+from debugkit.interventions.batch_roles import BESIDE_TEXT, SHORT_PAD_NAMES, entry, target
+from debugkit.interventions.padding import (
     PaddingMask,
     ends_in_one_value,
-    entry,
     padding_by_ids,
     padding_by_length,
     padding_mask,
     padding_that_the_mask_leaves_out,
-    target,
 )
-from debugkit.interventions.passes import enter_eval_mode
-from debugkit.preserve_state import same_start
-from debugkit.randomness import same_randomness
-from debugkit.recorders.module_calls import every_call
+from debugkit.interventions.passes import output_of_pass
 from debugkit.recorders.output_gradients import OutputGradients
 from debugkit.rules.dk309_padded_targets_counted import PaddedGradients
 from debugkit.setup import TrainingSetup
-from debugkit.structure import map_tensors, tensors_in
+from debugkit.structure import map_tensors
 
 _SMALL = 1e-3
 """Of the gradient at a typical content position: what a recurrent layer may carry from one position to the next."""
-_SEED = 0
 
 
 def gradients_in_the_padding(setup: TrainingSetup) -> PaddedGradients:
@@ -48,7 +41,7 @@ def gradients_in_the_padding(setup: TrainingSetup) -> PaddedGradients:
         raise NotExamined("No padding was found in the batch: no mask, no lengths, and no ids that end in padding.")
     norms = setup.output_gradients if setup.output_gradients is not None else _computed(setup)
     found = [
-        _seen(mask, path, each.cpu(), valid.cpu())
+        (mask, _seen(mask, path, each.cpu(), valid.cpu()))
         for mask in masks
         for path, each in norms.items()
         for valid in (mask.valid, mask.valid[:, :-1])  # ids whose last one is a target only
@@ -56,12 +49,11 @@ def gradients_in_the_padding(setup: TrainingSetup) -> PaddedGradients:
     ]
     if not found:
         raise NotExamined("No output of the model with one row for each position received a gradient.")
-    for one in sorted(found, key=lambda one: -one.reached):
-        mask = next(mask for mask in masks if mask.path == one.mask)
+    for mask, one in sorted(found, key=lambda pair: -pair[1].reached):
         by_actions = _has_the_actions_shape(setup, mask, norms[one.output])
         if not one.reached or by_actions or _shortens(setup, mask, one.output, norms):
             return one
-    names = " or ".join(dict.fromkeys(one.mask for one in found))
+    names = " or ".join(dict.fromkeys(mask.path for mask, _ in found))
     raise NotExamined(f"Whether the model's output has the positions of {names} is not known.")
 
 
@@ -83,14 +75,7 @@ def _shortens(setup: TrainingSetup, mask: PaddingMask, output: str, norms: Mappi
         is_part = path == mask.path or ends_in_one_value(tensor, mask.valid) or _goes_along(path, tensor, mask)
         return tensor[:, :-1] if is_part else tensor
 
-    outputs: dict[str, Tensor] = {}
-    enter_eval_mode(setup)
-    with (
-        same_start(setup),
-        every_call(lambda module, output: outputs.update(tensors_in(output)) if module is setup.model else None),
-        torch.no_grad(),
-        same_randomness(_SEED),
-    ):
+    with output_of_pass(setup) as outputs:
         try:
             setup.loss(map_tensors(setup.fresh_batch(), cut))
         except Exception:  # the model has a fixed width, or its loss a target of the whole length
@@ -119,14 +104,8 @@ def _masks(setup: TrainingSetup) -> Iterator[PaddingMask]:
 def _computed(setup: TrainingSetup) -> dict[str, Tensor]:
     if not setup.knows_loss:
         raise NotExamined("The script took no backward pass through the call.")
-    gradients, outputs = OutputGradients(), dict[str, Tensor]()
-    enter_eval_mode(setup)
-    with (
-        same_start(setup),
-        every_call(lambda module, output: outputs.update(tensors_in(output)) if module is setup.model else None),
-        torch.enable_grad(),
-        same_randomness(_SEED),
-    ):
+    gradients = OutputGradients()
+    with output_of_pass(setup, gradients=True) as outputs:
         loss = setup.loss()
     kept = {path: tensor for path, tensor in outputs.items() if tensor.requires_grad and tensor.ndim == 3}
     if kept and loss.requires_grad:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.batch_roles import padding_mask, token_ids
+from debugkit.interventions.batch_roles import token_ids
+from debugkit.interventions.padding import padding_mask
 from debugkit.interventions.passes import distance, floor_of_rounding, minimal_floor, rounding_of
 from debugkit.randomness import same_randomness
 from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration

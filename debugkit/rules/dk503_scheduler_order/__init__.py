@@ -4,8 +4,8 @@
 - A scheduler that is stepped before the optimizer's first step.
 - A scheduler that is stepped for each micro-batch while gradients are accumulated.
 - A scheduler of an optimizer that never steps, while another optimizer trains the parameters.
-- A scheduler that is never stepped, while its warm-up keeps the learning rate at zero; or one that is stepped eight
-  times and keeps every learning rate at zero.
+- A scheduler that is not stepped for eight steps, while its warm-up keeps the learning rate at zero; or one that is
+  stepped eight times and keeps every learning rate at zero.
 - A learning rate that is overwritten after each step of the scheduler.
 - A scheduler that is stepped at least half as often as the optimizer and has lowered every rate to 1e-7, and to a
   thousandth of its largest value, long before the end: for eight steps, and a fifth of all steps. One that is stepped
@@ -186,8 +186,8 @@ def _never(seen: OptimizerEvents, number: int, schedule: list[LoopEvent], contex
         return
     yield _found(
         context,
-        f"{name_of(seen, number)} made {len(steps)} steps at learning rate 0, the first value of its schedule, because "
-        "the scheduler was never stepped.",
+        f"{name_of(seen, number)} made {len(steps)} steps at learning rate 0, the first value of its schedule: "
+        "the scheduler has not been stepped.",
         steps[0].at,
         {"steps": len(steps), "learning_rate": 0.0, "initial_rate": initial, "threshold": _STEPS_AT_ZERO},
         "Call `scheduler.step()` after each `optimizer.step()`.",

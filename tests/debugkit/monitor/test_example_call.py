@@ -329,7 +329,7 @@ def test_a_regression_that_counts_padding_is_found_by_its_gradient(
     assert report.examined == ("DK309",)
 
 
-def test_a_gradient_of_a_loss_scale_that_is_too_large_says_nothing(tmp_path: Path) -> None:
+def test_a_gradient_of_too_large_a_loss_scale_is_left_out(tmp_path: Path) -> None:
     program = TAGGER.format(mask="", given="", loss="(error * valid).sum() * float('inf')")
     assert run(tmp_path, program, select=["DK309"]).findings == ()
 

@@ -254,6 +254,53 @@ def test_a_compiled_model_is_watched_without_a_trace(folder: Path, how: str, rec
     assert not [warning for warning in recwarn if "global hooks" in str(warning.message)]
 
 
+DISTRIBUTED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+torch.manual_seed(0)
+
+def fit(net):
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(12):
+        optimizer.zero_grad()
+        {model}(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+
+fit(nn.Linear(3, 2))
+fit(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("model", ["model", "model.module"])
+def test_a_call_through_a_wrapper_is_told_from_one_that_bypasses_it(folder: Path, model: str) -> None:
+    """In each stage the wrapper is found, and its probes are attached, while its first call runs."""
+    script = folder / "train.py"
+    program = DISTRIBUTED.format(model=model)
+    script.write_text(program)
+    report = watch_script(script, [], select=["DK803"]).report
+    places = [(finding.location.module, finding.location.line) for finding in report.findings]
+    line = 1 + program[: program.index(".square()")].count("\n")
+    bypassed = [("module", line), ("DistributedDataParallel.module", line)]
+    assert places == (bypassed if model == "model.module" else [])
+    assert report.examined == ("DK803",)
+
+
+def test_the_report_of_one_of_several_processes_names_its_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = folder / "train.py"
+    script.write_text(LATE)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert watch_script(script, []).report.title == "train.py (rank 1 of 2), 4 steps watched"
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert watch_script(script, []).report.title == "train.py, 4 steps watched"
+
+
 LATE = """
 import torch
 from torch import nn

@@ -109,7 +109,7 @@ def warm_up_is_never_stepped():
             _backward(model)
             optimizer.step()  # DK503
 
-    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "never stepped"}}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "has not been stepped"}}
 
 
 def loop_sets_the_rate_as_well():
