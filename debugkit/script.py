@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import runpy
 import sys
 import traceback
@@ -28,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import in_backward, keywords_of_call
 from debugkit.declare import Declare
+from debugkit.distributed.launch import launched
 from debugkit.example_call import ExampleCalls
 from debugkit.finding import Unexamined
 from debugkit.frames import is_own, one_line
@@ -88,9 +88,9 @@ def watch_script(
 
 
 def _title(script: Path) -> str:
-    """The name of the script, with the rank where torchrun runs it in several processes: each has its own report."""
-    processes = os.environ.get("WORLD_SIZE", "1")
-    return script.name if processes == "1" else f"{script.name} (rank {os.environ.get('RANK', '?')} of {processes})"
+    """The name of the script, with the rank where several processes run it: each has its own report."""
+    one = launched()
+    return script.name if one is None else f"{script.name} ({one})"
 
 
 def with_experiments(

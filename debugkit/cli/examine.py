@@ -72,10 +72,15 @@ def run(
 ) -> None:
     """Run a training script under watch(), then examine its model: `debugkit run [OPTIONS] train.py ARGS…`.
 
-    A script that fails keeps its exit code; otherwise it is 1 if something was found.
+    A script that fails keeps its exit code; otherwise it is 1 if something was found. Under torchrun each rank has its
+    own report: with `--output report.json`, that of rank 1 is report.rank1.json.
     """
+    from debugkit.distributed.launch import launched
     from debugkit.preflight import to_a_terminal
     from debugkit.script import watch_script
+
+    if output is not None and (one := launched()) is not None:
+        output = one.own_file(output)
 
     settings = _settings()
     try:

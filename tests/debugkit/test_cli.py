@@ -206,6 +206,22 @@ def test_run_keeps_a_failing_scripts_exit_code_and_else_says_what_was_found(
     assert ("DK202" in done.stdout) == ("broken" in arguments)
 
 
+@pytest.mark.parametrize(
+    ("rank", "processes", "name"),
+    [("0", "2", "kept.json"), ("1", "2", "kept.rank1.json"), ("0", "1", "kept.json"), ("", "2", "kept.json")],
+)
+def test_each_rank_that_torchrun_starts_writes_a_report_of_its_own(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, processes: str, name: str
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    done = debugkit("run", "--select", "DK2", "--format", "json", "--output", "kept.json", "training.py")
+    assert done.exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == [name]
+    title = json.loads((tmp_path / name).read_text())["title"]
+    assert title.startswith(f"training.py (rank {rank} of 2)" if rank and processes == "2" else "training.py, ")
+
+
 @pytest.fixture
 def snapshot(script: Path, tmp_path: Path) -> str:
     debugkit("run", "--select", "DK2", "--snapshots", "kept", "training.py", "broken")
