@@ -21,7 +21,7 @@ from docs_modules import DOCS, load
 from labs.authoring import printed
 
 PAGES = load("_rule_pages")
-OWN_PROCESSES = ("DK602", "DK802", "DK804")
+OWN_PROCESSES = ("DK602", "DK802", "DK804", "DK806")
 """Examples that start processes of their own, which import the program again: it has to be a program's main file. And
 one that measures the memory of its process, where what other tests leave behind is freed at any time."""
 

@@ -5,7 +5,6 @@ No rank waits: each compares the digests that are available, so the compared ste
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,19 +12,17 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from debugkit._torch_private import communication_hooks
-from debugkit.distributed.message_store import MessageStore
+from debugkit.distributed.digest_exchange import DigestExchange
+from debugkit.distributed.digests import digests
 from debugkit.distributed.wrappers import is_distributed, wrapped_module, wrappers_of
 from debugkit.finding import NotExamined
 from debugkit.module_paths import plain_path
 from debugkit.probe import SAMPLED_EVERY, Probe
 from debugkit.rules.dk802_ranks_diverge import Divergence, RankDigests
-from debugkit.rules.dk802_ranks_diverge.digests import digests
 from debugkit.setup import TrainingSetup
 
 _KEPT = 16
 """Sampled steps for which digests are kept; a rank that is further behind is not compared in older ones."""
-_FINAL_WAIT_S = 3.0
-"""At the end of the loop, for ranks that have published digests before."""
 
 
 class RankDigestsProbe(Probe[RankDigests]):
@@ -43,49 +40,34 @@ class RankDigestsProbe(Probe[RankDigests]):
         self._parameters = _shared_parameters(setup, wrappers)
         if not self._parameters:
             raise NotExamined("This model has no parameter that should be equal on every rank.")
-        self._store = MessageStore("digests")
-        self._held: dict[int, dict[int, list[int]]] = {}  # step → rank → digests, until all ranks have published
+        self._exchange = DigestExchange("digests")
         self._compared: set[int] = set()
-        self._active: set[int] = set()  # ranks that have published digests
         self._first: Divergence | None = None
 
     def end_step(self, step: int, /) -> None:
         if self._first is not None:
             return
-        mine = digests(self._parameters.values())
-        self._store.put(f"step/{step}", mine)
-        self._held[step] = {self._store.rank: mine}
-        for old in [old for old in self._held if old <= step - _KEPT * SAMPLED_EVERY]:
-            del self._held[old]
+        self._exchange.publish(step, digests(self._parameters.values()))
+        self._exchange.forget_before(step - _KEPT * SAMPLED_EVERY + 1)
         self._compare()
 
     def loop_ended(self) -> None:
-        deadline = time.monotonic() + _FINAL_WAIT_S
-        self._compare()
-        while self._active and self._held and self._first is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-            self._compare()
+        self._exchange.wait_for_the_rest(self._compare, lambda: self._first is not None)
 
     @property
     def observation(self) -> RankDigests:
-        return RankDigests(self._store.rank, self._store.world_size, self._wrapped, len(self._compared), self._first)
+        exchange = self._exchange
+        return RankDigests(exchange.rank, exchange.world_size, self._wrapped, len(self._compared), self._first)
 
     def _compare(self) -> None:
-        """Read the digests of other ranks for the steps that are not fully compared yet, oldest first."""
-        for step, held in sorted(self._held.items()):
-            for rank in [rank for rank in self._store.others if rank not in held]:
-                theirs = self._store.get(f"step/{step}", rank)
-                if theirs is not None and len(theirs) == len(self._parameters):  # otherwise it is another model
-                    held[rank] = theirs
-                    self._active.add(rank)
-            if len(held) == 1:
-                continue
+        """Compare the steps that are not fully compared yet, oldest first."""
+        if self._first is not None:
+            return
+        for step, held in self._exchange.compared():
             self._compared.add(step)
             self._first = first_divergence(step, list(self._parameters), held)
             if self._first is not None:
                 return
-            if len(held) == self._store.world_size:
-                del self._held[step]
 
 
 def first_divergence(step: int, names: Sequence[str], held: Mapping[int, Sequence[int]]) -> Divergence | None:
