@@ -53,9 +53,9 @@ ENOUGH = 3
 class RankBatches(PlainData):
     """The training batches of this rank beside those of the others.
 
-    `steps` were compared with at least one other rank, from step `first` on, and in all of them `equal` ranks, this one among them, had the
-    same batch: empty if none had. `different` counts the different batches of this rank in these steps. `at` is the
-    line that called the wrapper.
+    `steps` were compared with at least one other rank, from step `first` on. In all of them the ranks in `equal`, this
+    one among them, had the same batch; it is empty if none had. `different` counts the different batches of this rank
+    in these steps. `at` is the line that called the wrapper.
     """
 
     rank: int
