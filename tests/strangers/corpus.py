@@ -21,7 +21,7 @@ import re
 import sys
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,10 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.toml"
 Verdict = Literal["silent", "alarm", "placed", "code", "other", "info", "missed"]
 """`code`: the right code at another place; `other`: another error or warning only; `info`: the right code at `info`."""
+
+RANKS = ("missed", "other", "info", "code", "placed")
+"""Verdicts on a fault, from worst to best. Half precision rounds differently on other processors, which can change how
+exact a place is."""
 
 _FAULT = re.compile(r"^fault (\w+): (\S+)(?: at (.+))?$", re.MULTILINE)
 _MARK = re.compile(r" {2}#! (\w+): ")
@@ -71,10 +75,10 @@ class Stranger:
         return "\n".join(lines) + "\n", frozenset(edited)
 
 
-def strangers() -> dict[str, Stranger]:
-    """All programs by name."""
+def strangers(folder: str = "programs") -> dict[str, Stranger]:
+    """All programs of a folder by name."""
     found = {}
-    for path in sorted((HERE / "programs").glob("*.py")):
+    for path in sorted((HERE / folder).glob("*.py")):
         text = path.read_text(encoding="utf-8")
         faults = tuple(
             Fault(name, () if codes == "none" else tuple(codes.split("|")), place or "here")
@@ -117,11 +121,16 @@ def summary() -> str:
 
 def verdict(stranger: Stranger, fault: Fault | None, folder: Path) -> tuple[Verdict, list[str]]:
     """Examine a program with a fault, or without one. The sentences are the findings that decided it."""
-    source, edited = stranger.source(fault.name if fault else None)
+    source, _ = stranger.source(fault.name if fault else None)
     file = folder / f"{stranger.name}{'__' + fault.name if fault else ''}.py"
     scripted = "\nWATCH = ()" in source
     file.write_text(source + _SCRIPT * scripted, encoding="utf-8")
-    findings = [finding for report in _reports(file, scripted) for finding in report.findings]
+    return assess([finding for report in _reports(file, scripted) for finding in report.findings], stranger, fault)
+
+
+def assess(findings: Sequence[Finding], stranger: Stranger, fault: Fault | None) -> tuple[Verdict, list[str]]:
+    """What the findings on a program say of its fault, or of its having none."""
+    source, edited = stranger.source(fault.name if fault else None)
     findings = [finding for finding in findings if finding.caused_by is None]
     loud = [finding for finding in findings if finding.severity is not Severity.INFO]
     said = [f"{finding.code} at {finding.location}: {finding.message}" for finding in loud]

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from strangers.corpus import Fault, Stranger, results, strangers, verdict
+from strangers.corpus import RANKS, Fault, Stranger, results, strangers, verdict
 
 EXTENDED_DEPENDS_ON = ("debugkit", "tests/strangers")
 PROGRAMS = strangers()
-RANKS = ("missed", "other", "info", "code", "placed")
-"""From worst to best. Half precision rounds differently on other processors, which can change how exact a place is."""
 FAULTS = [(stranger, fault) for stranger in PROGRAMS.values() for fault in stranger.faults]
 NOTICED = [(stranger, fault) for stranger, fault in FAULTS if results()[stranger.name][fault.name][1] != "missed"]
 

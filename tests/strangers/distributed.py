@@ -1,0 +1,81 @@
+"""The programs of `on_two_ranks/`: each is started twice by torchrun, with `debugkit run` in place of `python`.
+
+    python tests/strangers/distributed.py                     # examine all programs, and record the verdicts
+    python tests/strangers/distributed.py cnn_ddp same_data   # examine one, and show what decided
+
+The format of a program is that of `corpus.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from child_processes import run
+from debugkit.report import Report
+from strangers.corpus import Fault, Stranger, Verdict, assess, strangers
+
+RESULTS = Path(__file__).with_name("results_on_two_ranks.toml")
+_HEAD = """# For each program, `correct` and each fault: the verdict of the first attempt, and the present one.
+# The first attempt on faults was made after the wrapper of a running call was recognised, and DK806 added.
+"""
+
+
+def programs() -> dict[str, Stranger]:
+    """All programs by name."""
+    return strangers("on_two_ranks")
+
+
+def results() -> dict[str, dict[str, list[Verdict]]]:
+    """For each program, `correct` and the faults: the verdict of the first attempt, and the present one."""
+    return tomllib.loads(RESULTS.read_text(encoding="utf-8"))
+
+
+def verdict_on_two_ranks(stranger: Stranger, fault: Fault | None, folder: Path) -> tuple[Verdict, list[str]]:
+    """Run a program with a fault, or without one, on two ranks. The findings of both decide."""
+    file = folder / f"{stranger.name}.py"
+    file.write_text(stranger.source(fault.name if fault else None)[0], encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    debugkit = Path(sys.executable).with_name("debugkit")
+    examine = [debugkit, "run", "--format", "json", "--output", folder / "report.json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = run([*launch, *examine, file], cwd=folder, env=environment, stderr=subprocess.STDOUT)
+    reports = [Report.from_json(path) for path in sorted(folder.glob("report*.json"))]
+    assert len(reports) == 2, done.stdout
+    assert not any(report.failure for report in reports), done.stdout
+    return assess([finding for report in reports for finding in report.findings], stranger, fault)
+
+
+def _record() -> None:
+    known = results() if RESULTS.exists() else {}
+    text = _HEAD
+    for stranger in programs().values():
+        text += f"\n[{stranger.name}]\n"
+        for fault in (None, *stranger.faults):
+            name = fault.name if fault else "correct"
+            with tempfile.TemporaryDirectory() as folder:
+                now, said = verdict_on_two_ranks(stranger, fault, Path(folder))
+            first = known.get(stranger.name, {}).get(name, [now])[0]
+            text += f'{name} = ["{first}", "{now}"]\n'
+            sys.stdout.write(f"{stranger.name} {name}: {now} {said}\n")
+            sys.stdout.flush()
+    RESULTS.write_text(text, encoding="utf-8")
+
+
+def _show(name: str, fault: str) -> None:
+    stranger = programs()[name]
+    with tempfile.TemporaryDirectory() as folder:
+        found = next((one for one in stranger.faults if one.name == fault), None)
+        now, said = verdict_on_two_ranks(stranger, found, Path(folder))
+    sys.stdout.write("\n".join([now, *said]) + "\n")
+
+
+if __name__ == "__main__":
+    _show(*sys.argv[1:]) if sys.argv[1:] else _record()
