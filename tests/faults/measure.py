@@ -28,7 +28,7 @@ from debugkit.rule import all_rules  # noqa: E402
 from faults.fault import all_faults, examine  # noqa: E402
 from faults.first_attempts import ALARMS, BY_RUN, REAL_FAULTS, TOPICS  # noqa: E402
 from healthy.program import all_programs, built  # noqa: E402
-from strangers.corpus import summary  # noqa: E402
+from strangers import corpus, distributed  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "debugkit" / "accuracy.md"
 _ROW = re.compile(r"^\| (?:(DK\d{3}) \| )?`(\w+)` \|")
@@ -135,7 +135,9 @@ def page(silences: Sequence[Silence], detections: Sequence[Detection], seconds: 
         *_first_attempts(silences),
         "## Programs in the manner of other people's code",
         "",
-        summary(),
+        corpus.summary(),
+        "",
+        distributed.summary(),
         "",
         "## Correct programs",
         "",

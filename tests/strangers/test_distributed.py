@@ -1,4 +1,4 @@
-"""What `debugkit run` says of programs that train on two ranks is as recorded: silence on the correct ones above all."""
+"""What `debugkit run` says of programs on two ranks is as recorded: silence on the correct ones above all."""
 
 from __future__ import annotations
 
