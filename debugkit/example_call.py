@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from debugkit._torch_private import in_transform, is_compiled
 from debugkit.declare import Declare
+from debugkit.distributed.wrappers import callable_alone
 from debugkit.finding import Finding, renamed
 from debugkit.frames import is_users
 from debugkit.interventions.batch_roles import labels
@@ -134,11 +135,12 @@ class ExampleCalls:
         """Keep the call, or return the reason why it cannot be repeated."""
         if is_compiled(call.module):
             return "The model is compiled, so its modules cannot be observed."
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return "Several processes train the model, and a call after the training would wait for the others."
+        model = callable_alone(call.module)
+        if model is None:
+            return "Parts of the model are on other ranks, or inside a wrapper, so one rank cannot call it alone."
         if in_transform() or call.changed_since():
             return "The arguments of the model's call were changed by it, or are those of a transform."
-        signature = inspect.signature(call.module.forward)
+        signature = inspect.signature(model.forward)
         batch = _by_name(signature, call.args, call.kwargs)
         if (other := next(_not_repeatable(batch.values()), None)) is not None:
             return f"The model was called with an argument of type {type(other).__name__}, which cannot be copied."
@@ -150,9 +152,10 @@ class ExampleCalls:
             return "The model was called with fewer than two samples."
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
+        path = self._path or call.path
         found = ExampleCall(
-            call.module,
-            self._path or call.path,
+            model,
+            path if model is call.module else f"{path}.module".lstrip("."),
             clone_tensors(batch),
             _without_variables(signature),
             None,

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import runpy
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +33,7 @@ from debugkit.distributed.launch import launched
 from debugkit.example_call import ExampleCalls
 from debugkit.finding import Unexamined
 from debugkit.frames import is_own, one_line
+from debugkit.interventions.no_collectives import no_collectives
 from debugkit.preflight import examine
 from debugkit.recorders.module_calls import run_new_hooks
 from debugkit.recorders.patches import Patches
@@ -81,7 +84,8 @@ def watch_script(
         exit_code = _exit_code(error, script)
         report = run.report
         if exit_code == 0 and experiments:
-            report = with_experiments(report, calls, rules, progress)
+            with _termination_interrupts():
+                report = with_experiments(report, calls, rules, progress)
     if exit_code != 0:
         report = replace(report, failure=_failure(error, exit_code))
     return ScriptRun(report, exit_code, error)
@@ -111,7 +115,8 @@ def _with_experiments(
     more: Report | None = None
     if calls.found is not None:
         try:
-            more = examine(calls.found.setup(Declare()), wanted, progress=progress)
+            with no_collectives():
+                more = examine(calls.found.setup(Declare()), wanted, progress=progress)
         except KeyboardInterrupt:
             why_not = "The experiments were interrupted."
         except Exception as error:  # the report of the run must not be lost, as where the memory of a device is full
@@ -218,6 +223,26 @@ def _model_of(module: nn.Module) -> nn.Module | None:
                 found, size = value, len(parts)
         frame = frame.f_back
     return found
+
+
+@contextlib.contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Inside the block, SIGTERM raises KeyboardInterrupt, so that the report is not lost.
+
+    torchrun sends it to the other ranks as soon as one has ended with an exit code, as for its findings.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Support for training in several processes.
 
     wrappers.py        DistributedDataParallel and FullyShardedDataParallel around a model, and passes without them
+    collectives.py     the names of the collectives
     launch.py          this process's rank, by the variables that torchrun sets
     digests.py         numbers by which ranks compare tensors
     digest_exchange.py the digests of each step on all ranks

@@ -30,6 +30,17 @@ def wrapped_module(wrapper: nn.Module) -> nn.Module:
     return wrapper.module if isinstance(wrapper, DistributedDataParallel) else inside_fsdp(wrapper)
 
 
+def callable_alone(model: nn.Module) -> nn.Module | None:
+    """What one rank can call without the others: the module in DistributedDataParallel, or `model` without a wrapper.
+
+    None if parts of it are on other ranks (FullyShardedDataParallel, DTensor), or if a wrapper is inside.
+    """
+    inner = wrapped_module(model) if isinstance(model, DistributedDataParallel) else model
+    is_wrapped = any(isinstance(part, wrapper_types()) for part in inner.modules())
+    is_shared = any(hasattr(parameter, "device_mesh") for parameter in inner.parameters())
+    return None if is_wrapped or is_shared else inner
+
+
 def wrappers_of(model: nn.Module) -> list[nn.Module]:
     """The outermost wrappers in `model`, or around it or around parts of it."""
     kinds = wrapper_types()

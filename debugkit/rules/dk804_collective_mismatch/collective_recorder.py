@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from debugkit._torch_private import in_backward
+from debugkit.distributed.collectives import ALIKE, OTHERS
 from debugkit.distributed.message_store import MessageStore
 from debugkit.finding import SourceLine
 from debugkit.frames import raising_line, user_line
@@ -28,12 +29,6 @@ from debugkit.recorders.patches import Patches
 from debugkit.rules.dk804_collective_mismatch import BACKWARD, Collective, CollectiveRecord, RankRecord, State
 from debugkit.structure import tensors_in
 
-ALIKE = ("all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor")
-"""Calls whose tensor must have the same shape and dtype on every rank."""
-OTHERS = (
-    *("all_gather", "all_gather_object", "all_to_all", "all_to_all_single", "barrier", "broadcast_object_list"),
-    *("gather", "gather_object", "monitored_barrier", "reduce_scatter", "scatter", "scatter_object_list"),
-)
 _MADE_OF_OTHERS = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
 
 _REMEMBERED = 32

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from debugkit.report import Report
 from debugkit.script import watch_script
@@ -203,6 +208,63 @@ def test_the_report_of_the_run_survives_the_experiments(
     report = run(tmp_path, pooled(), select=["DK101", "DK303"])
     assert report.examined == ("DK101",)
     assert reasons(report) == {"DK303": why}
+
+
+def test_the_report_survives_the_signal_by_which_torchrun_ends_the_other_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def examine(*_: object, **__: object) -> Report:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+        raise AssertionError("the signal did not arrive")
+
+    monkeypatch.setattr("debugkit.script.examine", examine)
+    before = signal.getsignal(signal.SIGTERM)
+    report = run(tmp_path, pooled(), select=["DK101", "DK303"])
+    assert report.examined == ("DK101",)
+    assert reasons(report) == {"DK303": "The experiments were interrupted."}
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def on_one_of_several_ranks(pool: str = MASKED, wrap: str = "Wrapper(model)") -> str:
+    """The same script with a process group, in which the model is wrapped."""
+    text = pooled(pool).replace("import torch\n", "import torch, torch.distributed as dist\n", 1)
+    text = text.replace(
+        "from torch import nn", "from torch import nn\nfrom torch.nn.parallel import DistributedDataParallel as Wrapper"
+    )
+    group = 'dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)'
+    text = text.replace("    torch.manual_seed(0)\n", f"    torch.manual_seed(0)\n    {group}\n")
+    return text.replace("model = Encoder()", f"model = Encoder(); model = {wrap}")
+
+
+@pytest.fixture
+def no_process_group() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("no_process_group")
+def test_a_model_that_several_ranks_train_is_examined_without_its_wrapper(tmp_path: Path) -> None:
+    """The group still exists when the script has ended, and its other ranks call nothing any more."""
+    assert run(tmp_path, on_one_of_several_ranks()).examined == ("DK303", "DK305")
+    dist.destroy_process_group()
+    (finding,) = run(tmp_path, on_one_of_several_ranks(f"{MASKED}; x = x - x.mean(0)")).findings
+    assert (finding.code, finding.location.module) == ("DK305", "module.head")
+
+
+@pytest.mark.usefixtures("no_process_group")
+@pytest.mark.parametrize(
+    ("pool", "wrap", "why"),
+    [
+        (f"{MASKED}; dist.all_reduce(x.detach())", "Wrapper(model)", "communicates with the other ranks"),
+        (MASKED, "Wrapper(model); model.module.head = Wrapper(model.module.head)", "Parts of the model"),
+    ],
+)
+def test_a_model_that_one_rank_cannot_call_alone_is_not_called(tmp_path: Path, pool: str, wrap: str, why: str) -> None:
+    report = run(tmp_path, on_one_of_several_ranks(pool, wrap), select=["DK303"])
+    assert (report.findings, report.examined) == ((), ())
+    assert why in reasons(report)["DK303"]
 
 
 TEACHER = """

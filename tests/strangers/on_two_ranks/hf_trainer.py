@@ -3,7 +3,7 @@ under torchrun, evaluated after each epoch.
 
 fault double_softmax: DK308
     The model's probabilities, not its logits, go into cross-entropy.
-fault attend_to_padding: DK303|DK315
+fault attend_to_padding: DK303|DK315 at here|input:attention_mask
     The attention mask is all ones, so padding is attended to.
 fault eval_on_train: DK311|DK321
     The evaluation set handed to the Trainer is the training set.
