@@ -55,7 +55,7 @@ def summary() -> str:
         f"whose first call had begun before `debugkit run` found it. After that was corrected, it is {alarms_now}. Of "
         f"their {len(faults)} faults, {len(told)} have a rule: {named} of these are named, "
         f"and {now.count('placed')} at their place. Codes and places were written down before the faults "
-        "were examined, but for seven that had been seen; three places were corrected to those that the rules name. "
+        "were examined, but for seven that had been seen; four places were corrected to those that the rules name. "
         "DK806 was written after one of those had been missed."
     )
 
