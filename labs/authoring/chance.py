@@ -47,8 +47,7 @@ def refusals_by_chance(
 
     Ends after the first group of seeds in which a correct fix is refused. Raises BenchError, OSError.
     """
-    correct = {"the solution": base_files(lab, "solution")}
-    correct |= {alternative.label: alternative.files(lab) for alternative in alternatives(lab)}
+    correct = correct_fixes(lab)
     bench = Bench(lab, launcher)
     done = seeds_of(lab)
     while done < seeds:
@@ -64,6 +63,12 @@ def refusals_by_chance(
                 return
         done += len(group)
         _write(lab, len(correct), done)
+
+
+def correct_fixes(lab: Lab) -> dict[str, dict[str, str]]:
+    """The files of everything that must pass, the solution first. Raises OSError."""
+    correct = {"the solution": base_files(lab, "solution")}
+    return correct | {alternative.label: alternative.files(lab) for alternative in alternatives(lab)}
 
 
 def seeds_of(lab: Lab) -> int:

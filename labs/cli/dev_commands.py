@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from labs.grading.catalog import Lab
 
 dev = typer.Typer(
-    name="dev", help="For authors: new, verify, mutate, show, store, figures, mystery.", no_args_is_help=True
+    name="dev", help="For authors: new, verify, margins, mutate, show, store, figures, mystery.", no_args_is_help=True
 )
 
 VariantName = Annotated[str, typer.Argument(metavar="NAME", help="The wrong fix, or alternative_…", show_default=False)]
@@ -71,6 +71,28 @@ def verify(
     if not as_json:
         show_summary(results)
     raise typer.Exit(int(not all(result["ok"] for result in results)))
+
+
+@dev.command()
+def margins(
+    numbers: LabNumbers = None,
+    seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 8,
+) -> None:
+    """List the comparisons of structural checks (default: of all labs) that correct fixes meet by a small margin."""
+    from labs.authoring.bench import BenchError
+    from labs.authoring.margins import near_bounds
+    from labs.authoring.verify_many import OnDemandServer
+    from labs.cli.show_verification import show_margins
+
+    with OnDemandServer() as server:
+        for lab in [shipped_lab(number) for number in numbers or ()] or [*all_labs(), *shipped_capstones()]:
+            with err.status(f"[quiet]lab {lab.id}[/]", spinner_style="quiet") as status:
+                say = _Progress(lab, status)
+                try:
+                    found = list(near_bounds(lab, server, seeds, say))
+                except BenchError as error:
+                    raise RefusedError(str(error)) from None
+            show_margins(lab, found)
 
 
 @dev.command()

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from labs.cli.console import out, paragraph
+from labs.cli.console import out, paragraph, print_hanging
 
 if TYPE_CHECKING:
+    from labs.authoring.margins import NearBound
     from labs.authoring.variants import Variant
+    from labs.grading.catalog import Lab
 
 
 def show_verification(result: Mapping[str, Any]) -> None:
@@ -43,6 +45,19 @@ def show_summary(results: Sequence[Mapping[str, Any]]) -> None:
     met = sum(result["ok"] for result in results)
     style = "good" if met == len(results) else "bad"
     out.print(f"\n  [{style}]{met} of {len(results)} labs meet the requirements.[/]\n")
+
+
+def show_margins(lab: Lab, found: Sequence[NearBound]) -> None:
+    """The comparisons of one lab that hold by a small margin, by correct fix."""
+    if not found:
+        out.print(f"  [good]✓[/] {lab.id}  {lab.slug}  [quiet]every comparison is far from its bound[/]")
+        return
+    out.print(f"  [warn]![/] {lab.id}  {lab.slug}")
+    for one in found:
+        out.print(f"    [warn]{one.check}[/], checks.py:{one.line}", soft_wrap=True)
+        for words in dict.fromkeys(one.words.values()):
+            fixes = [fix for fix, own in one.words.items() if own == words]
+            print_hanging("      ", Text(f"{words} ({', '.join(fixes)})"))
 
 
 def show_variants(variants: Sequence[Variant]) -> None:
