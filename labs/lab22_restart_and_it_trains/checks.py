@@ -24,8 +24,9 @@ from labs.vla.policy import OBSERVATION_KEYS, Policy
 
 GRIPPER_WEIGHT = 0.5
 NEAREST = 0.01
-"""Below this, the distance may be smoothed; from here on it must be exact to within 1e-6."""
+"""Below this, the distance may be smoothed, but must not exceed it; from here on it must be exact to within 1e-6."""
 LENGTHS = (NEAREST, 0.05, 2.0)
+SMOOTHED = (0.0, 1e-6, 1e-3)
 STEPS = 60
 DISTANCE_BAR = 0.6
 
@@ -55,7 +56,7 @@ def test_gradients_are_finite_on_an_exact_prediction(submission: Submission, rng
 @check(
     kind="behaviour",
     title="The loss is still the distance",
-    property=f"From {NEAREST} on, the loss must equal the distance plus half the gripper's error to within 1e-6, without the padded steps, and its gradient must point away from the target.",
+    property=f"From {NEAREST} on, the loss must equal the distance plus half the gripper's error to within 1e-6, without the padded steps, and its gradient must point away from the target. The distance of nearer points, and of a point from itself, must be at most {NEAREST}, and so must the loss of exact predictions.",
     instrument="debugkit.overfit_one_batch(policy, batch)",
 )
 def test_the_distance_is_unchanged(submission: Submission, rng: Rng) -> None:
@@ -75,6 +76,13 @@ def test_the_distance_is_unchanged(submission: Submission, rng: Rng) -> None:
         wanted = torch.linalg.vector_norm(one - other, dim=-1)
         measured = submission.call("distance", one, other)
         expect(measured, f"distance of points of shape {[*shape, 2]}").close_to(wanted, rtol=1e-6, atol=1e-6)
+    for length in SMOOTHED:
+        one = rng.uniform(5, 2, low=-1.0, high=1.0)
+        measured = submission.call("distance", one + away(rng, 5, length)[:, 0, :2], one)
+        expect(measured.abs(), f"the distance of points that are {length:g} apart").at_most(NEAREST)
+    target, is_pad = rng.normal(3, 4, 3), random_padding(rng, 3)
+    seen = submission.observe("loss_of_predictions", predicted=target, target=target, is_pad=is_pad)
+    expect(seen["loss"].abs(), "the loss of exact predictions").at_most(NEAREST)
 
 
 @check(
