@@ -101,7 +101,7 @@ def test_one_pixel_moves_one_patch(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="A row is its patch: channels, then pixels in reading order",
-    property="Row n must hold the n-th patch in reading order: the first channel's pixels from left to right and from top to bottom, then the second's. That is how a convolution's weights are ordered, for square images and others.",
+    property="Row n must hold the n-th patch in reading order: the first channel's pixels from left to right and from top to bottom, then the second's. That is how a convolution's weights are ordered, for square images and others. The rows must have the images' dtype, float64 too, and no pixel may be rounded.",
     instrument="python -c 'from policy import *; import torch; x = torch.arange(72.0).view(1, 3, 4, 6); print(x, patchify(x, 2))'",
 )
 def test_rows_are_patches(submission: Submission, rng: Rng) -> None:
@@ -115,6 +115,10 @@ def test_rows_are_patches(submission: Submission, rng: Rng) -> None:
         expect(rows, f"the rows for {case}").has_shape(*cut(images, case.size).shape)
         expect(misplaced(rows, images, case.size), f"what is from another patch ({case})").equals("nothing")
         expect(in_another_order(rows, images, case.size), f"what is out of order ({case})").equals("nothing")
+    for case in (TABLETOP, CASES[2]):
+        images = rng.normal(case.frames, case.channels, case.height, case.width, dtype=torch.float64)
+        rows = submission.observe("patches", images=images, size=case.size)
+        expect(rows, f"the tensor of rows for float64 {case}").equals(cut(images, case.size))
 
 
 @check(

@@ -31,8 +31,8 @@ def patchify(images: Tensor, size: int) -> Tensor:
     """Cut images (B, C, H, W) into patches of `size` x `size` pixels, one row each: (B, P, C·size·size).
 
     Rows are in reading order: the patches of the top of the image from left to right, then those below. A row holds
-    all of its patch and nothing else: each channel in turn, and within a channel its pixels in reading order. Raises
-    ValueError for an image that does not consist of whole patches.
+    all of its patch and nothing else: each channel in turn, and within a channel its pixels in reading order, in the
+    images' dtype. Raises ValueError for an image that does not consist of whole patches.
     """
     channels, *sides = images.shape[1:]
     if any(side % size for side in sides):
