@@ -33,18 +33,20 @@ def test_runs_on_a_second_device(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="A checkpoint restores the codes the policy was trained with",
-    property="A policy built from another seed that loads the checkpoint must give every patch exactly the code and the mark it had.",
+    property="A policy built from another seed that loads the checkpoint must give every patch exactly the code and the mark it had, whether or not it ran before with its own.",
     instrument="debugkit.check(policy, batch, select=['DK005'])",
 )
 def test_checkpoint_restores_the_codes(submission: Submission, rng: Rng) -> None:
     submission.observe("held")
-    for size in (1, rng.integer(2, 6)):
+    for size, ran in ((1, False), (rng.integer(2, 6), True)):
         patches, arm, gain = rng.normal(size, 16, 64), rng.uniform(size, 2), rng.uniform(64, low=0.5, high=1.0)
-        seen = submission.observe("restored", patches=patches, arm=arm, gain=gain, seed=rng.integer(0, 10**6))
-        expect(seen["restored"], "the coded patches of the loaded policy").has_shape(size, 16, 64)
+        asked = {"patches": patches, "arm": arm, "gain": gain, "seed": rng.integer(0, 10**6)}
+        seen = submission.observe("restored", ran=ran, **asked)
+        loaded = "the loaded policy, which ran before with its own codes," if ran else "the loaded policy"
+        expect(seen["restored"], f"the coded patches of {loaded}").has_shape(size, 16, 64)
         expect(
             patches_apart(seen["restored"], seen["saved"]),
-            f"of {16 * size} patches, the number that the loaded policy codes in another way",
+            f"of {16 * size} patches, the number that {loaded} codes in another way",
         ).equals(0)
 
 

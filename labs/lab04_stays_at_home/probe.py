@@ -45,16 +45,18 @@ def at_start(learner: Any) -> dict[str, Tensor]:
     return {"gain": places.gain, "mark": places.mark}
 
 
-def restored(learner: Any, patches: Tensor, arm: Tensor, gain: Tensor, seed: int) -> dict[str, Any]:
+def restored(learner: Any, patches: Tensor, arm: Tensor, gain: Tensor, seed: int, ran: bool) -> dict[str, Any]:
     """The output of `places` in the saved policy, and in one built from another seed that loaded the checkpoint.
 
-    Gain and mark of the saved policy are `gain`.
+    Gain and mark of the saved policy are `gain`. `ran`: the other policy codes the patches once before it loads.
     """
-    policy = learner.policy.build_policy(seed)
+    policy, other = (learner.policy.build_policy(number) for number in (seed, seed + ANOTHER_SEED))
     with torch.no_grad():
         policy.places.gain.copy_(gain)
         policy.places.mark.copy_(gain)
-        other = _restore(policy, learner.policy.build_policy(seed + ANOTHER_SEED))
+        if ran:
+            other.places(patches, arm)
+        _restore(policy, other)
         return {"saved": policy.places(patches, arm), "restored": other.places(patches, arm)}
 
 
