@@ -55,17 +55,19 @@ class Case:
 
 TABLETOP, ALONE, TRAINING = Case(4, 4), Case(4, 4, frames=1), Case(4, 6, frames=3, training=True)
 CASES = (TABLETOP, ALONE, TRAINING, Case(7, 5), Case(3, 9, frames=1, training=True), Case(1, 2))
+ONE_PATCH = Case(1, 1)
+"""Both levels of the way up have the full size, but the detail joins once. Here it is its own mean over the grid."""
 
 
 @check(
     kind="behaviour",
     title="The pyramid computes what its docstring says, on any grid",
-    property="The output must be the way up plus the detail, added once at full resolution, in training and in evaluation, on square grids and others.",
+    property="The output must be the way up plus the detail, added once, at the last level, in training and in evaluation, on square grids, others, and a single patch.",
     instrument="debugkit.check(policy, batch, select=['DK008'])",
 )
 def test_pyramid_equals_the_reference(submission: Submission, rng: Rng) -> None:
     everything = []
-    for case in CASES:
+    for case in (*CASES, ONE_PATCH):
         weights, patches = random_weights(rng), patches_of(case, rng)
         given = {"weights": weights, "patches": patches, "size": list(case.size), "training": case.training}
         output = submission.observe("pyramid", **given)
@@ -244,7 +246,7 @@ def recognise_detached(evidence: Mapping[str, Any]) -> bool:
 
 
 def joined(evidence: Mapping[str, Any]) -> set[str]:
-    """What joined the way up, in any of the cases."""
+    """What joined the way up, in any of the cases with several patches."""
     return {evidence[f"test_pyramid_equals_the_reference/{JOINS.format(case)}"] for case in CASES}
 
 
