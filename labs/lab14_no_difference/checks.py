@@ -7,7 +7,7 @@ healthy policy with these groups.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cache
 from typing import Any
 
@@ -32,46 +32,38 @@ OVERFIT_BAR = 0.3
 SMALLEST_MOVEMENT = 0.005
 """Relative to the size of a part. Weight decay alone moves it by 0.0002 in these steps."""
 NOTHING = "nothing"
+ADDED = {"gain": [7], "model.head.supervision.weight": [3, 5], "model.head.supervision.bias": [3]}
+"""Shapes of the parameters that a larger policy has besides the shipped ones: all are new. One is beside the network."""
 
 
 @check(
     kind="behaviour",
     title="Every trainable parameter is in exactly one group",
-    property="The optimizer must hold each parameter that requires a gradient once, and no other tensor, also when a part of the policy is frozen.",
+    property="The optimizer must hold each parameter that requires a gradient once, and no other tensor, also when a part of the policy is frozen, and when the policy has a parameter of its own beside the network, or the head another layer.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK101'])",
 )
 def test_each_parameter_is_in_one_group(submission: Submission, rng: Rng) -> None:
     for frozen in ([], ["model.vision.embeddings."], [rng.choice(NEW)]):
         groups = submission.observe("groups", frozen=frozen, seed=rng.seed())
-        times = Counter(name for group in groups for name in group["names"])
         wanted = {name for name in parameters() if not name.startswith(tuple(frozen))}
-        where = f" (with {frozen[0]}* frozen)" if frozen else ""
-        expect(listed({name for name in wanted if times[name] == 0}), f"what trains and is in no group{where}").equals(
-            NOTHING
-        )
-        expect(listed({name for name in wanted if times[name] > 1}), f"what is held twice{where}").equals(NOTHING)
-        expect(listed(set(times) - wanted), f"what is held and does not train{where}").equals(NOTHING)
+        expect_each_once(groups, wanted, f" (with {frozen[0]}* frozen)" if frozen else "")
+    groups = submission.observe("groups_of_a_larger_policy", added=ADDED, seed=rng.seed())
+    expect_each_once(groups, parameters().keys() | ADDED.keys(), f" (with {listed(ADDED)} added)")
 
 
 @check(
     kind="behaviour",
     title="Every parameter has its learning rate and its weight decay",
-    property="Vision tower and language model must have a learning rate of 5e-4, everything else 1e-3; matrices a weight decay of 0.01, vectors none.",
+    property="Vision tower and language model must have a learning rate of 5e-4, everything else 1e-3, whatever a new part is called; matrices a weight decay of 0.01, vectors none.",
     instrument="python -c 'from policy import *; print(build_optimizer(build_policy(0)))'",
 )
 def test_each_parameter_has_its_settings(submission: Submission, rng: Rng) -> None:
     for name in ("parameter_groups", "build_optimizer"):
         changed = submission.observe("changes_the_mode", function=name)
         expect(changed, f"whether {name} changes the policy's mode").is_false()
-    groups = submission.observe("groups", frozen=[], seed=rng.seed())
-    held = {name: group for group in groups for name in group["names"] if name in parameters()}
-    for what, key, wanted in (("learning rate", "lr", learning_rate), ("weight decay", "weight_decay", weight_decay)):
-        other = {
-            f"{name} ({held[name][key]:g} instead of {wanted(name):g})"
-            for name in held
-            if held[name][key] != wanted(name)
-        }
-        expect(listed(other), f"what has another {what}").equals(NOTHING)
+    expect_settings(submission.observe("groups", frozen=[], seed=rng.seed()))
+    groups = submission.observe("groups_of_a_larger_policy", added=ADDED, seed=rng.seed())
+    expect_settings(groups, f" (with {listed(ADDED)} added)")
 
 
 @check(
@@ -213,6 +205,28 @@ def recognise_frozen(evidence: Mapping[str, Any]) -> bool:
     }
 
 
+def expect_each_once(groups: Sequence[Mapping[str, Any]], wanted: Set[str], where: str = "") -> None:
+    """Each of the wanted parameters must be in one of the groups, and no other tensor."""
+    times = Counter(name for group in groups for name in group["names"])
+    expect(listed({name for name in wanted if times[name] == 0}), f"what trains and is in no group{where}").equals(
+        NOTHING
+    )
+    expect(listed({name for name in wanted if times[name] > 1}), f"what is held twice{where}").equals(NOTHING)
+    expect(listed(set(times) - wanted), f"what is held and does not train{where}").equals(NOTHING)
+
+
+def expect_settings(groups: Sequence[Mapping[str, Any]], where: str = "") -> None:
+    """Each parameter that a group holds must have its learning rate and its weight decay."""
+    held = {name: group for group in groups for name in group["names"] if name in parameters() or name in ADDED}
+    for what, key, wanted in (("learning rate", "lr", learning_rate), ("weight decay", "weight_decay", weight_decay)):
+        other = {
+            f"{name} ({held[name][key]:g} instead of {wanted(name):g})"
+            for name in held
+            if held[name][key] != wanted(name)
+        }
+        expect(listed(other), f"what has another {what}{where}").equals(NOTHING)
+
+
 @cache
 def parameters() -> dict[str, Tensor]:
     """The trained policy's parameters, by name."""
@@ -226,7 +240,8 @@ def learning_rate(name: str) -> float:
 
 def weight_decay(name: str) -> float:
     """The weight decay that a parameter must have."""
-    return WEIGHT_DECAY if parameters()[name].ndim >= 2 else 0.0
+    shape = ADDED.get(name) or parameters()[name].shape
+    return WEIGHT_DECAY if len(shape) >= 2 else 0.0
 
 
 def rates(evidence: Mapping[str, Any], parts: Sequence[str]) -> set[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.vla.dataset import batches, demonstrations
 from labs.vla.policy import OBSERVATION_KEYS
@@ -25,15 +25,22 @@ def groups(learner: Any, frozen: list[str], seed: int) -> list[dict[str, Any]]:
     for name, parameter in policy.named_parameters():
         if name.startswith(tuple(frozen)):
             parameter.requires_grad_(False)
-    names = {id(parameter): name for name, parameter in policy.named_parameters()}
-    return [
-        {
-            "names": [names.get(id(parameter), "?") for parameter in group["params"]],
-            "lr": float(group["lr"]),
-            "weight_decay": float(group["weight_decay"]),
-        }
-        for group in learner.policy.build_optimizer(policy).param_groups
-    ]
+    return _groups(learner, policy)
+
+
+def groups_of_a_larger_policy(learner: Any, added: dict[str, list[int]], seed: int) -> list[dict[str, Any]]:
+    """The optimizer's groups, as `groups` returns them, when the policy has more parameters: `added` has their shapes.
+
+    The last module of a parameter's name is created where the policy does not have it.
+    """
+    policy = learner.policy.build_policy(seed)
+    for name, shape in added.items():
+        path, _, own = name.rpartition(".")
+        parent, _, child = path.rpartition(".")
+        if path and not hasattr(policy.get_submodule(parent), child):
+            policy.get_submodule(parent).add_module(child, nn.Module())
+        policy.get_submodule(path).register_parameter(own, nn.Parameter(torch.zeros(shape)))
+    return _groups(learner, policy)
 
 
 def trainable(learner: Any) -> dict[str, bool]:
@@ -140,6 +147,18 @@ def symptom(learner: Any) -> None:
     batch = next(batches(frames, BATCH_SIZE, 1, seed=14))
     for rate in (0.0, 5e-4, 5e-2):
         print(f"  {rate:6g}   {_loss_at_rate(learner, rate, batch):.9f}")
+
+
+def _groups(learner: Any, policy: Any) -> list[dict[str, Any]]:
+    names = {id(parameter): name for name, parameter in policy.named_parameters()}
+    return [
+        {
+            "names": [names.get(id(parameter), "?") for parameter in group["params"]],
+            "lr": float(group["lr"]),
+            "weight_decay": float(group["weight_decay"]),
+        }
+        for group in learner.policy.build_optimizer(policy).param_groups
+    ]
 
 
 def _loss_at_rate(learner: Any, rate: float, batch: dict[str, Tensor]) -> float:
