@@ -1,0 +1,1 @@
+"""Wrong fixes whose authors had not seen the checks: how many are accepted."""

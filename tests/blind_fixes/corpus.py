@@ -1,0 +1,89 @@
+"""Wrong fixes of every lab that were written from the starter and the lesson alone, three for each lab.
+
+    python tests/blind_fixes/corpus.py          # grade all of them, and record the verdicts
+    python tests/blind_fixes/corpus.py 03 54    # only these labs
+
+Each is an edit in the form of `labs.authoring.edits`; `why` is a situation in which its behaviour is not what the
+starter promises. The first verdict of a fix is kept: a check that was written after it says nothing about the next one.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from labs.authoring.bench import Bench
+from labs.authoring.variants import Variant, base_files, read_variant
+from labs.grading import grade
+from labs.grading.catalog import Lab, all_labs, find
+from labs.grading.sandbox.fork_server import ForkServer
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results.toml"
+ACCEPTED = "accepted"
+DISPUTED = "disputed"
+"""In place of the second verdict: an alternative of the lab, which is correct by its lesson, does the same."""
+_HEAD = f"""# For each wrong fix the check that refused it at first, and the one that refuses it now; or `{ACCEPTED}`.
+# `{DISPUTED}`: accepted, and what it does is what an alternative of the lab does.
+"""
+Results = dict[str, dict[str, list[str]]]
+
+
+def fixes_of(lab: Lab) -> list[Variant]:
+    """The lab's wrong fixes, by name. Raises EditError for a file that cannot be read as an edit."""
+    return [read_variant(path) for path in sorted((FOLDER / lab.id).glob("*.diff"))]
+
+
+def results() -> Results:
+    """By lab and wrong fix, the verdict of the first grade and the present one."""
+    return tomllib.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def counts(recorded: Results) -> tuple[int, int, int, int]:
+    """How many wrong fixes there are, how many were accepted at first, are now, and how many of these are disputed."""
+    verdicts = [verdict for own in recorded.values() for verdict in own.values()]
+    now = [verdict[1] for verdict in verdicts]
+    first = sum(verdict[0] == ACCEPTED for verdict in verdicts)
+    return len(verdicts), first, now.count(ACCEPTED) + now.count(DISPUTED), now.count(DISPUTED)
+
+
+def verdicts_of(lab: Lab, fixes: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+    """The name of each wrong fix and the check that refuses it; what the structural checks pass is trained, too."""
+    files = {fix.name: fix.files(lab) for fix in fixes}
+    with ForkServer() as server:
+        verdicts = Bench(lab, server).verdicts(base_files(lab, "solution"), files.items(), lab.seeds[0], lambda _: None)
+        for name, verdict in verdicts.items():
+            yield name, verdict.refusal.check if verdict.refusal else _outcome(lab, files[name], server)
+
+
+def _outcome(lab: Lab, files: Mapping[str, str], server: ForkServer) -> str:
+    graded = grade(lab, files, seed=lab.seeds[0], server=server, answers=False)
+    return next((check.id for check in graded.checks if check.outcome != "passed"), ACCEPTED)
+
+
+def _record(numbers: Sequence[str]) -> None:
+    recorded = results()
+    for lab in [find(number) for number in numbers] or all_labs():
+        own = recorded.setdefault(lab.id, {})
+        for name, verdict in verdicts_of(lab, fixes_of(lab)):
+            known = own.get(name, [verdict, verdict])
+            own[name] = [known[0], DISPUTED if (known[1], verdict) == (DISPUTED, ACCEPTED) else verdict]
+            sys.stdout.write(f"{lab.id} {name}: {', then '.join(own[name])}\n")
+            sys.stdout.flush()
+        RESULTS.write_text(_as_text(recorded), encoding="utf-8")
+
+
+def _as_text(recorded: Results) -> str:
+    lines = [_HEAD.rstrip()]
+    for number, own in sorted(recorded.items()):
+        lines += ["", f"[{number}]", *(f'{name} = ["{one}", "{other}"]' for name, (one, other) in sorted(own.items()))]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    _record(sys.argv[1:])

@@ -1,0 +1,42 @@
+"""The wrong fixes still apply, each has a verdict, and the page quotes the verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from blind_fixes.corpus import ACCEPTED, counts, fixes_of, results
+from labs.authoring.variants import base_files
+from labs.grading.catalog import Lab, all_labs
+
+PAGES = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("lab", all_labs(), ids=lambda lab: lab.id)
+def test_every_fix_applies_and_has_a_verdict(lab: Lab) -> None:
+    fixes = fixes_of(lab)
+    assert len(fixes) == 3
+    assert {fix.name for fix in fixes} == set(results()[lab.id])
+    for fix in fixes:
+        files = fix.files(lab)
+        assert fix.why
+        assert files != base_files(lab, "solution")
+        assert files != base_files(lab, "starter")
+        for name, text in files.items():
+            if name.endswith(".py"):
+                compile(text, f"{fix.name}/{name}", "exec")
+
+
+@pytest.mark.parametrize("page", ["grading.md", "grading.ko.md"])
+def test_the_page_quotes_the_verdicts(page: str) -> None:
+    fixes, first, now, disputed = counts(results())
+    lines = (PAGES / page).read_text(encoding="utf-8").splitlines()
+    (quoted,) = [line for line in lines if "`tests/blind_fixes`" in line]
+    for number in (fixes, first, now, disputed):
+        assert f"**{number}**" in quoted
+
+
+def test_counts_tell_first_and_present_verdicts_apart() -> None:
+    recorded = {"03": {"a": [ACCEPTED, "test_a"], "b": [ACCEPTED, "disputed"], "c": ["test_b", "test_b"]}}
+    assert counts({**recorded, "04": {"d": [ACCEPTED, ACCEPTED]}}) == (4, 3, 2, 1)
