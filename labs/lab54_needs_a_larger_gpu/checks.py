@@ -19,6 +19,8 @@ from labs.vla.policy import Policy
 
 Batch = dict[str, Tensor]
 PEAK, BETAS, WEIGHT_DECAY = 1e-3, (0.9, 0.95), 0.01
+PEAKS = (1e-4, 3e-3)
+"""The learning rates of an optimizer with two groups, far from each other and from PEAK."""
 WARM_UP = 0.1
 MAX_GRADIENT_NORM = 1.0
 FRAMES = 4
@@ -37,7 +39,7 @@ NOTHING = "nothing"
 @check(
     kind="behaviour",
     title="Every update uses the learning rate planned for it",
-    property="With 1, 4 and 16 micro-batches per update alike, update number u must use the rate LEARNING_RATE × share_of_peak(u, updates), also where the stream ends before the planned number of updates.",
+    property="With 1, 4 and 16 micro-batches per update alike, update number u must use the rate LEARNING_RATE × share_of_peak(u, updates), also where the stream ends before the planned number of updates. In an optimizer whose groups have other learning rates, each group must use its own × share_of_peak(u, updates).",
     instrument="optimizer.register_step_pre_hook(lambda optimizer, *_: print(optimizer.param_groups[0]['lr']))",
 )
 def test_rates_follow_the_plan(submission: Submission, rng: Rng) -> None:
@@ -61,6 +63,16 @@ def test_rates_follow_the_plan(submission: Submission, rng: Rng) -> None:
         if place != at:
             what = f"the learning rate of update {at} as a share of the largest, which is planned for update {place} ({said})"
         expect(found[at], what).close_to(wanted[at], rtol=0, atol=RATE)
+    parts = rng.integer(2, 5)
+    groups = submission.observe("rates", parts=parts, updates=length, given=parts * length, peaks=list(PEAKS))
+    sizes = sorted({len(rates) for rates in groups["rates of groups"]})
+    expect(sizes, "the numbers of groups of the optimizers that step, where one with two groups was given,").equals([2])
+    for number, peak in enumerate(PEAKS):
+        found = torch.tensor([rates[number] / peak for rates in groups["rates of groups"]], dtype=torch.float64)
+        wanted = torch.tensor([planned(update, length) for update in range(length)], dtype=torch.float64)
+        what = f"the learning rates of a group, as shares of its own learning rate {peak:g} (updates={length}, parts={parts})"
+        expect(found, what).has_shape(length)
+        expect(found, what).close_to(wanted, rtol=0, atol=RATE)
 
 
 @check(

@@ -21,25 +21,30 @@ WATCHED = ("head.mlp.2.weight", "head.mlp.0.bias", "projector.0.weight", "vision
 """Parameters whose gradients are returned: two of the head, two below it."""
 
 
-class OneWeight(nn.Module):
-    """Replaces a policy where only the learning rate is measured: one weight, and a loss."""
+class FewWeights(nn.Module):
+    """Replaces a policy where only the learning rate is measured: one weight or a few, and a loss."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
+        self.weights = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(number))
 
     def forward(self, x: Tensor) -> SimpleNamespace:
-        return SimpleNamespace(loss=(self.weight * x).square().mean())
+        return SimpleNamespace(loss=(sum(self.weights) * x).square().mean())
 
 
-def rates(learner: Any, parts: int, updates: int, given: int) -> dict[str, list[Any]]:
-    """Train one weight with `parts` micro-batches per update on `given` micro-batches of a training of `updates`.
+def rates(learner: Any, parts: int, updates: int, given: int, peaks: list[float] | None = None) -> dict[str, list[Any]]:
+    """Train one weight or a few with `parts` micro-batches per update on `given` micro-batches of a training of `updates`.
 
-    For each step of an optimizer: the learning rate of its first group, and how many micro-batches had been read. The
-    module is in evaluation mode before, as a loaded policy is.
+    For each step of an optimizer: the learning rate of its first group and of each group, and how many micro-batches
+    had been read. The module is in evaluation mode before, as a loaded policy is. With `peaks`, the optimizer is an
+    AdamW with a group of one weight for each of these learning rates.
     """
-    policy, read, seen = OneWeight().eval(), [0], {"rates": [], "read": []}
-    optimizer = learner.policy.build_optimizer(policy)
+    policy, read, seen = FewWeights(len(peaks or [0])).eval(), [0], {"rates": [], "rates of groups": [], "read": []}
+    if peaks is None:
+        optimizer = learner.policy.build_optimizer(policy)
+    else:
+        weights = zip(policy.parameters(), peaks, strict=True)
+        optimizer = torch.optim.AdamW([{"params": [weight], "lr": peak} for weight, peak in weights])
 
     def stream() -> Iterator[Batch]:
         for number in range(given):
@@ -48,6 +53,7 @@ def rates(learner: Any, parts: int, updates: int, given: int) -> dict[str, list[
 
     def note(stepping: torch.optim.Optimizer, *_: Any) -> None:
         seen["rates"].append(float(stepping.param_groups[0]["lr"]))
+        seen["rates of groups"].append([float(group["lr"]) for group in stepping.param_groups])
         seen["read"].append(read[0])
 
     handle = register_optimizer_step_pre_hook(note)
