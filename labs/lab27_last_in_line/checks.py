@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import (
@@ -24,10 +25,13 @@ from labs.policy_comparison import expect_gradients_of
 from labs.rotary_phases import (
     EXACT,
     FREQUENCIES_ROUNDED,
+    HEAD,
     POSITIONS_ROUNDED,
+    ROUNDING,
     base_of,
     explain,
     largest_error,
+    of_phases,
     score_error,
 )
 from labs.vla.policy import OBSERVATION_KEYS, Policy
@@ -44,14 +48,17 @@ SITUATION = {
     ("bfloat16", "float"): "after `.bfloat16()` and `.float()`",
     ("to", "float"): "after `.to(torch.bfloat16)` and `.float()`",
 }
+CALL = {"bfloat16": ".bfloat16()", "to": ".to(torch.bfloat16)", "float": ".float()"}
 FARTHEST = 4096
+OTHER_BASE = 500_000
+"""Llama 3's base of the rotary frequencies, which the language model's config may have instead of 10,000."""
 ROBOTS, LAST, BAR = 96, 32, 0.9
 
 
 @check(
     kind="behaviour",
     title="The phases of far positions are exact",
-    property="After `.bfloat16()`, after `.to(torch.bfloat16)`, in float32, and cast back to float32, a cosine or sine at any position, up to 4,096 and in a longer row, must be off by at most 1e-3, beyond the rounding of the result, whatever the table was asked before.",
+    property="After `.bfloat16()`, after `.to(torch.bfloat16)`, in float32, and cast back to float32, a cosine or sine at any position, up to 4,096 and in a longer row, must be off by at most 1e-3, beyond the rounding of the result, whatever the table was asked before, in either dtype, and with the base of the frequencies that the language model's config has.",
     instrument="python -c 'from policy import *; p = build_policy(0).bfloat16(); x = torch.zeros(1).bfloat16(); print(p.language_model.rotary_emb(x, torch.tensor([[2000]]))[0], (2000 * 10_000 ** (-torch.arange(8) / 8)).cos())'",
 )
 def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
@@ -59,19 +66,23 @@ def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
     far[0, :4] = torch.tensor([2000, FARTHEST, 300, FARTHEST + 404])
     last = torch.tensor([[2000]])
     growing = [torch.tensor([[place]]) for place in (0, 1, 2, rng.integer(4, 9), rng.integer(12, 16), 40)]
-    alone = submission.observe("phases", casts=[], dtype="float32", asked=growing, in_between=False, seed=rng.seed())
+    alone = submission.observe("phases", casts=[], dtype="float32", asked=growing, asked_before=[], seed=rng.seed())
     measured = []
-    for casts, in_between in (
-        (["bfloat16"], False),
-        (["to"], True),
-        ([], False),
-        (["bfloat16", "float"], False),
-        (["to", "float"], True),
+    for casts, before in (
+        (["bfloat16"], []),
+        (["to"], ["to"]),
+        ([], []),
+        (["bfloat16", "float"], []),
+        (["to", "float"], ["to", "float"]),
+        (["bfloat16", "float"], ["float"]),
     ):
         dtype = "bfloat16" if casts in (["bfloat16"], ["to"]) else "float32"
-        asked = {"asked": [last, far, near, far], "in_between": in_between}
+        asked = {"asked": [last, far, near, far], "asked_before": before}
         answers = submission.observe("phases", casts=casts, dtype=dtype, **asked, seed=rng.seed())
-        measured.append((situation(casts), dtype, answers))
+        where = situation(casts)
+        if before:
+            where += f", asked before {' and '.join(f'`{CALL[cast]}`' for cast in before)} as well"
+        measured.append((where, dtype, answers))
         if casts == ["bfloat16"]:
             expect(explain(far, answers[1]), "how the phases are computed in bfloat16")
         if not casts:
@@ -91,6 +102,16 @@ def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
             said = f"the {name} of position {int(asked)}, asked alone,"
             expect(found[name], said).has_shape(1, 1, 16)
             expect(largest_error(found[name], asked, name), f"how far {said} is off").at_most(PHASE_TOLERANCE)
+    for casts, dtype in (([], "float32"), (["bfloat16"], "bfloat16")):
+        found = submission.observe(
+            "phases", casts=casts, dtype=dtype, asked=[far], asked_before=[], seed=rng.seed(), base=OTHER_BASE
+        )[0]
+        for name, function in (("cos", "cosines"), ("sin", "sines")):
+            said = f"the {function} of {far.numel()} positions with the base {OTHER_BASE:,} in the config {situation(casts)}"
+            expect(found[name], said).has_shape(*far.shape, 16)
+            error = (found[name].double() - with_other_base(far, name)).abs().max()
+            tolerance = PHASE_TOLERANCE + ROUNDING[getattr(torch, dtype)]
+            expect(error, f"how far {said} are off").at_most(tolerance)
 
 
 @check(
@@ -310,6 +331,12 @@ def recognise_float32(evidence: Mapping[str, Any]) -> bool:
 )
 def recognise_restart(evidence: Mapping[str, Any]) -> bool:
     return evidence.get(COUNTED) == PER_OBSERVATION and evidence.get(PHASES) != EXACT
+
+
+def with_other_base(positions: Tensor, function: str) -> Tensor:
+    """The cosines or sines (..., head) at `positions` (...) with OTHER_BASE, in float64."""
+    frequencies = OTHER_BASE ** (-torch.arange(0, HEAD, 2).double() / HEAD)
+    return of_phases(positions.double()[..., None] * frequencies, function)
 
 
 def situation(casts: list[str]) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
 import debugkit
 from labs.vla.dataset import Batch, collate, demonstrations
-from labs.vla.policy import OBSERVATION_KEYS, Policy
+from labs.vla.language_model import build_language_model
+from labs.vla.policy import OBSERVATION_KEYS, Policy, PolicyConfig
 from labs.vla.rollout import rollout
 from labs.vla.training import fit
 
@@ -19,15 +23,23 @@ STEPS_OF_SUBJECT = 60
 
 
 def phases(
-    learner: Any, casts: list[str], dtype: str, asked: list[Tensor], in_between: bool, seed: int
+    learner: Any,
+    casts: list[str],
+    dtype: str,
+    asked: list[Tensor],
+    asked_before: list[str],
+    seed: int,
+    base: float | None = None,
 ) -> list[dict[str, Tensor]]:
     """Cosines and sines (B, T, head) at each of the positions `asked` (B, T), in turn, for hidden states of `dtype`.
 
-    After the casts; with `in_between`, the policy has been asked for them before each cast as well.
+    After the casts; the policy has been asked for them before the casts in `asked_before` as well. With `base`, its
+    language model is configured with this base of the rotary frequencies.
     """
-    policy = learner.policy.build_policy(seed)
+    with _rotary_base(base):
+        policy = learner.policy.build_policy(seed)
     for cast in casts:
-        if in_between:
+        if cast in asked_before:
             _ask(policy, policy.proprioception.weight.dtype, asked)
         policy = _cast(policy, [cast])
     return _ask(policy, getattr(torch, dtype), asked)
@@ -161,6 +173,21 @@ def _ask(policy: Any, dtype: torch.dtype, asked: list[Tensor]) -> list[dict[str,
     x = torch.zeros(1, 1, policy.config.width, dtype=dtype)
     answers = [policy.language_model.rotary_emb(x, positions) for positions in asked]
     return [{"cos": cos, "sin": sin} for cos, sin in answers]
+
+
+@contextmanager
+def _rotary_base(base: float | None) -> Iterator[None]:
+    """Language models that are built here have another base of the rotary frequencies, unless it is None."""
+
+    def build(config: PolicyConfig) -> Any:
+        model = build_language_model(config)
+        if base is not None:
+            model.config.rope_parameters["rope_theta"] = base
+            model.rotary_emb = type(model.rotary_emb)(model.config)
+        return model
+
+    with patch("labs.vla.policy.build_language_model", build):
+        yield
 
 
 def _cast(policy: Any, casts: list[str]) -> Any:
