@@ -33,7 +33,7 @@ class FewWeights(nn.Module):
 
 
 def rates(learner: Any, parts: int, updates: int, given: int, peaks: list[float] | None = None) -> dict[str, list[Any]]:
-    """Train one weight or a few with `parts` micro-batches per update on `given` micro-batches of a training of `updates`.
+    """Train one weight or a few with `parts` micro-batches per update: `given` micro-batches of `updates` updates.
 
     For each step of an optimizer: the learning rate of its first group and of each group, and how many micro-batches
     had been read. The module is in evaluation mode before, as a loaded policy is. With `peaks`, the optimizer is an

@@ -27,9 +27,9 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.toml"
 ACCEPTED = "accepted"
 DISPUTED = "disputed"
-"""In place of the second verdict: an alternative of the lab, which is correct by its lesson, does the same."""
+"""In place of the second verdict: an alternative or an equivalent mutant of the lab does the same."""
 _HEAD = f"""# For each wrong fix the check that refused it at first, and the one that refuses it now; or `{ACCEPTED}`.
-# `{DISPUTED}`: accepted, and what it does is what an alternative of the lab does.
+# `{DISPUTED}`: accepted, and an alternative or an equivalent mutant of the lab does the same.
 """
 Results = dict[str, dict[str, list[str]]]
 
