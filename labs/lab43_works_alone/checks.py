@@ -38,19 +38,21 @@ CIRCLE = torch.tensor([[0.0, 0.3, 1.0], [-0.3, 0.0, 1.0], [0.15, -0.15, 0.0]])
 @check(
     kind="behaviour",
     title="Every robot executes its own plan",
-    property="Entry t of the queue must hold step t of each robot's own plan, made safe, for any number of robots and of actions.",
+    property="Entry t of the queue must hold step t of each robot's own plan, made safe, for any number of robots and of actions, also if the plans have fewer actions than `action_steps`.",
     instrument="debugkit.check(robots, batch, select=['DK305'])",
 )
 def test_every_robot_executes_its_own_plan(submission: Submission, rng: Rng) -> None:
     measured = []
-    for robots, steps, horizon in ((3, 2, 4), (5, 3, 7), (1, 3, 5), (2, 4, 4), (rng.integer(6, 9), 1, 3)):
+    for robots, steps, horizon in ((3, 2, 4), (5, 3, 7), (1, 3, 5), (2, 4, 4), (rng.integer(6, 9), 1, 3), (2, 8, 4)):
         plans = random_plans(rng, robots, horizon)
         entries = submission.observe("queued", plans=plans, action_steps=steps)
         said = f"with {robots} robot{'s' * (robots > 1)} and {steps} of {horizon} actions"
+        if steps > horizon:  # as many rows as `action_steps`, but of two robots
+            said = f"with {robots} robots, `action_steps` {steps} and plans of {horizon} actions"
         expect(arrangement(entries, plans, steps), f"arrangement {said}")
         measured.append((entries, plans, steps, said))
     for entries, plans, steps, said in measured:
-        expect(len(entries), f"the number of entries in the queue, {said},").equals(steps)
+        expect(len(entries), f"the number of entries in the queue, {said},").equals(min(steps, plans.shape[1]))
         for step, entry in enumerate(entries):
             expect(entry, f"entry {step} of the queue, {said},").has_shape(len(plans), 3)
             for robot, command in enumerate(entry):

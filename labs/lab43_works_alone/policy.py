@@ -41,9 +41,9 @@ MEASURED = ("success", "wrong_block", "distance")
 class QueuedPolicy(nn.Module):
     """Turns a policy's plans (B, H, A) into one action for each of B robots per call, (B, A).
 
-    The first `action_steps` actions of a plan are executed, in their order. `policy` is asked for plans only when they
-    are used up, and gets the observations of that step; its plans are not modified. `reset` begins new episodes, of any
-    number of robots.
+    The first `action_steps` actions of a plan are executed, in their order, or all of them if it has fewer. `policy` is
+    asked for plans only when they are used up, and gets the observations of that step; its plans are not modified.
+    `reset` begins new episodes, of any number of robots.
     """
 
     def __init__(self, policy: Policy, action_steps: int = ACTION_STEPS) -> None:
