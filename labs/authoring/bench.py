@@ -133,7 +133,7 @@ class Bench:
 _FIRST, _LAST = "solution", "solution at the end of the run"
 _TIMES, _AT_LEAST_S = 4.0, 3.0
 _CHEAP_S = 0.25
-"""The CPU time up to which checks keep their order. Dearer ones follow, by powers of two: few mutants come so far."""
+"""CPU time up to which checks keep their order. Expensive ones follow, by powers of two: few mutants reach them."""
 
 
 def _class_of_cost(cpu_s: float) -> int:

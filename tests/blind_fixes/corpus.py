@@ -4,7 +4,8 @@
     python tests/blind_fixes/corpus.py 03 54    # only these labs
 
 Each is an edit in the form of `labs.authoring.edits`; `why` is a situation in which its behaviour is not what the
-starter promises. The first verdict of a fix is kept: a check that was written after it says nothing about the next one.
+starter promises. The first verdict of a fix is kept: a check that was written because of a fix is no evidence for
+other fixes.
 """
 
 from __future__ import annotations
