@@ -56,7 +56,7 @@ def verify(
     from labs.authoring.verify_many import run_tasks
     from labs.cli.show_verification import show_summary, show_verification
 
-    labs = [shipped_lab(number) for number in numbers or ()] or [*all_labs(), *shipped_capstones()]
+    labs = _labs_and_capstones(numbers)
     with one_document(as_json) as emit, err.status("[quiet]reading the labs[/]", spinner_style="quiet") as status:
         results = []
         tasks = plan(labs, changed=changed)
@@ -85,11 +85,11 @@ def margins(
     from labs.cli.show_verification import show_margins
 
     with OnDemandServer() as server:
-        for lab in [shipped_lab(number) for number in numbers or ()] or [*all_labs(), *shipped_capstones()]:
+        for lab in _labs_and_capstones(numbers):
             with err.status(f"[quiet]lab {lab.id}[/]", spinner_style="quiet") as status:
                 say = _Progress(lab, status)
                 try:
-                    found = list(near_bounds(lab, server, seeds, say))
+                    found = near_bounds(lab, server, seeds, say)
                 except BenchError as error:
                     raise RefusedError(str(error)) from None
             show_margins(lab, found)
@@ -272,6 +272,11 @@ def mystery(
         seen = sum(count > 0 for count in record["operators"].values())
         out.print(f"  {len(results)} seeds, {seen} operators, {record['median seconds']} s of CPU time for each")
     raise typer.Exit(int(any(result["problems"] for result in results)))
+
+
+def _labs_and_capstones(numbers: LabNumbers) -> list[Lab]:
+    """The ones of these numbers; all of them without any."""
+    return [shipped_lab(number) for number in numbers or ()] or [*all_labs(), *shipped_capstones()]
 
 
 _MINUTE_S = 60
