@@ -11,7 +11,8 @@ What reading must guarantee
   each), however many episodes the dataset has and however long they are.
 - What is kept is what was used last: images of the 8 episodes that were read last, from the 2 segments of each that
   were read last, are returned without decoding anything.
-- A dataset keeps nothing for another one, and when it is no longer referenced, its images are freed.
+- A dataset keeps nothing for another one, and its images are freed as soon as it is no longer referenced: no reference
+  cycle has to wait for the garbage collector.
 - A dataset can be pickled, before and after reading from it: some systems start workers that way.
 
 Notable choice

@@ -66,7 +66,8 @@ def reads(learner: Any, lengths: list[list[int]], order: list[tuple[int, int]]) 
     """Read frames in an order of (data set, index), from data sets whose episodes have these `lengths`.
 
     After each read: `decoded`, how many segments have been decoded so far, and `alive`, how many images' bytes are
-    alive. `left`: how many are alive after each of the data sets has been dropped, in their order.
+    alive. `left`: how many are alive after each of the data sets has been dropped, in their order, before the garbage
+    collector runs.
     """
     recordings = [black(own) for own in lengths]
     datasets = [learner.policy.RecordedFrames(own) for own in recordings]
@@ -78,10 +79,13 @@ def reads(learner: Any, lengths: list[list[int]], order: list[tuple[int, int]]) 
             datasets[which][index]
             decoded.append(seen.segments)
             alive.append((counter.live - before) // IMAGE)
-        while datasets:
-            del datasets[0]
-            gc.collect()
-            left.append((counter.live - before) // IMAGE)
+        gc.disable()
+        try:
+            while datasets:
+                del datasets[0]
+                left.append((counter.live - before) // IMAGE)
+        finally:
+            gc.enable()
     return {"decoded": torch.tensor(decoded), "alive": torch.tensor(alive), "left": left}
 
 
