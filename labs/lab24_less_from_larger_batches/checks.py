@@ -49,9 +49,11 @@ class Case:
     name: str
     frames: int
     mounted: str
-    """`all`, `some` or `none` of the cameras, or `one` frame in which one camera is missing."""
+    """`all`, `some` or `none` of the cameras; `one` frame in which one camera is missing; or `opposed`: all cameras,
+    each with two patches whose scores are opposite numbers, of which the one with the lower score shows something."""
     training: bool = True
     sharpness: float = 1.0
+    """What scales the attention's scores; the largest of them if the patches are `opposed`."""
     cameras: int = CAMERAS
 
     def __str__(self) -> str:
@@ -68,13 +70,14 @@ CASES = (
     Case("no camera mounted", 2, "none"),
     Case("sharp attention, some cameras missing", 16, "some", sharpness=100.0),
     Case("one camera, some missing", 6, "some", cameras=1),
+    Case("sharp attention, opposite scores", 3, "opposed", sharpness=900.0),
 )
 
 
 @check(
     kind="behaviour",
     title="The tokens are those of the patches that show something",
-    property="Each token must be attention over the camera's patches that show something, and over no other, or the learned token of a camera that is not mounted; for any number of cameras and frames, in both modes, also with scores in the hundreds.",
+    property="Each token must be attention over the camera's patches that show something, and over no other, or the learned token of a camera that is not mounted; for any number of cameras and frames, in both modes, also with scores in the hundreds, and where a patch that shows nothing has the highest score.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_tokens_equal_the_reference(submission: Submission, rng: Rng) -> None:
@@ -345,7 +348,7 @@ def recognise_detached(evidence: Mapping[str, Any]) -> bool:
 def attended(tokens: Tensor, weights: Weights, asker: Tensor, patches: Tensor, shows: Tensor) -> str:
     """To which patches the tokens of mounted cameras attend, in words."""
     mounted = shows.any(dim=-1)
-    candidates = {SHOWN: [float("-inf")], EVERY: [0.0], LESS: [-1.0, -2.0, -5.0, -10.0, -20.0, -50.0, -100.0]}
+    candidates = {SHOWN: [float("-inf")], EVERY: [0.0], LESS: [-1.0, -2.0, -5.0, -10.0, -20.0, -50.0, -100.0, -1000.0]}
     for words, hidden in candidates.items():
         for number in hidden:
             wanted = reference(weights, asker, patches, shows, hidden=number)
@@ -370,6 +373,8 @@ def random_weights(
 
 def inputs_of(case: Case, rng: Rng) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
     """Random weights, questions (B, D), patches (B, K, P, V), and which patches show something (B, K, P)."""
+    if case.mounted == "opposed":
+        return opposed_inputs(case, rng)
     weights = random_weights(rng, cameras=case.cameras, vision=OTHER_WIDTH, sharpness=case.sharpness)
     patches = rng.normal(case.frames, case.cameras, rng.integer(3, 7), OTHER_WIDTH)
     shows = bars(rng, patches.shape[:3])
@@ -381,6 +386,21 @@ def inputs_of(case: Case, rng: Rng) -> tuple[dict[str, Tensor], Tensor, Tensor, 
         camera = torch.arange(case.cameras)
         shows[(torch.arange(case.frames)[:, None] + camera) % max(2, case.cameras) == 0] = False
     return weights, rng.normal(case.frames, WIDTH), patches, shows
+
+
+def opposed_inputs(case: Case, rng: Rng) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+    """The same with two opposite patches per camera; in the head with the largest score the higher one is hidden."""
+    weights = random_weights(rng, cameras=case.cameras, vision=OTHER_WIDTH)
+    weights["norm.bias"].zero_()  # opposite patches have opposite keys
+    asker, patch = rng.normal(case.frames, WIDTH), rng.normal(case.frames, case.cameras, OTHER_WIDTH)
+    query = F.linear(asker[:, None] + weights["camera"], weights["query.weight"], weights["query.bias"])  # (B, K, D)
+    key = F.linear(F.layer_norm(patch, patch.shape[-1:], weights["norm.weight"]), weights["key.weight"])
+    heads = (query * key).unflatten(-1, (HEADS, -1))  # (B, K, N, E)
+    scores = heads.sum(dim=-1) / heads.shape[-1] ** 0.5  # of the patch in each head; those of its opposite are -scores
+    for name in ("query.weight", "query.bias"):
+        weights[name] *= case.sharpness / scores.abs().max()
+    largest = scores.gather(2, scores.abs().argmax(dim=2, keepdim=True))  # (B, K, 1)
+    return weights, asker, torch.stack([patch, -patch], dim=2), torch.cat([largest < 0, largest >= 0], dim=2)
 
 
 def bars(rng: Rng, shape: tuple[int, ...]) -> Tensor:
