@@ -9,10 +9,10 @@ sys.modules.pop("policy", None)
 
 # --8<-- [start:measure]
 import torch
-from policy import build_loader
+from policy import build_loader, stream
 
 loader = build_loader(tables=8, seed=0, batch_size=2, workers=2)
-arms = torch.stack([torch.cat([batch["state"][:, :2] for batch in loader]) for _ in range(2)])  # (2 epochs, 8, 2)
+arms = torch.cat([batch["state"][:, :2] for batch in stream(loader, epochs=2)]).view(2, 8, 2)  # (epoch, table, x y)
 
 for table in range(8):
     worker = table // 2 % 2

@@ -39,22 +39,22 @@ HELD_OUT_BAR = 0.70
 @check(
     kind="behaviour",
     title="No table is repeated",
-    property="Over several epochs, with two workers and with three, every item must be a different table.",
+    property="Over several epochs, with two workers and with three, every item must be a different table, also after one has been read in the main process.",
     instrument="debugkit.check(policy, batch, dataloader=loader, select=['DK702'])",
 )
 def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
-    for workers in (2, 3):
+    for workers, read in ((2, False), (3, False), (2, True)):
+        said = f"with {workers} workers" + ", after a table was read in the main process" * read
         batch_size = rng.integer(2, 4)
         tables = batch_size * workers * 2
-        seen = submission.observe(
-            "epochs", tables=tables, epochs=EPOCHS, batch_size=batch_size, workers=workers, seed=rng.seed()
-        )
+        asked = {"tables": tables, "epochs": EPOCHS, "batch_size": batch_size, "workers": workers}
+        seen = submission.observe("epochs", read=read, seed=rng.seed(), **asked)
         expect(seen["state"], "the arm's states").has_shape(EPOCHS * tables, 3)
         drawn = tables_of(seen)
         first = seen["first_process"].view(EPOCHS, -1)[:, 0]
         found = {**repetitions(drawn.view(EPOCHS, tables, -1)), "same processes": bool((first == first[0]).all())}
-        expect(found, f"what repeats with {workers} workers")
-        expect(different(drawn), f"the number of different tables with {workers} workers").equals(EPOCHS * tables)
+        expect(found, f"what repeats {said}")
+        expect(different(drawn), f"the number of different tables {said}").equals(EPOCHS * tables)
 
 
 @check(

@@ -23,16 +23,26 @@ HELD_OUT = 256
 
 
 def epochs(
-    learner: Any, tables: int, epochs: int, batch_size: int, workers: int, seed: int, outside: int = 0
+    learner: Any,
+    tables: int,
+    epochs: int,
+    batch_size: int,
+    workers: int,
+    seed: int,
+    outside: int = 0,
+    read: bool = False,
 ) -> dict[str, Tensor]:
     """All items of `epochs` epochs of one loader, in order: the columns of a batch, each (E * tables, …).
 
     `processes` (E * batches,) is the number of live child processes at each batch, `first_process` the id of the
-    oldest one. `outside` seeds the main process's global generators, which the loader must not depend on.
+    oldest one. `outside` seeds the main process's global generators, which the loader must not depend on. With `read`
+    an item is read in the main process first.
     """
     for seed_outside in (torch.manual_seed, np.random.seed, random.seed):
         seed_outside(outside)
     loader = learner.policy.build_loader(tables, seed, batch_size, workers)
+    if read:
+        loader.dataset[0]
     columns: dict[str, list[Tensor]] = {}
     processes, first_process = [], []
     for batch in learner.policy.stream(loader, epochs):

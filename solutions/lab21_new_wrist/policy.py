@@ -7,7 +7,8 @@ Notable choices
   of the old robot, repeated with the wrist held at `WRIST_ANGLE`.
 - Bounds are the extremes of the demonstrations, so that every demonstrated action lies in [-1, 1] and all dimensions
   weigh the same in the loss, whatever their units.
-- Nothing is clipped: a correction that goes further than any demonstration keeps its size.
+- Nothing is clipped: a correction that goes further than any demonstration keeps its size. A joint that never moved in
+  the demonstrations may stay where it was held.
 - Bounds are buffers: they are saved in the checkpoint, so that the robot unnormalises with the bounds of this training.
 """
 

@@ -102,7 +102,7 @@ def build_loader(tables: int, seed: int, batch_size: int, workers: int = 2) -> D
 
 
 def stream(loader: DataLoader[Frames], epochs: int) -> Iterator[Batch]:
-    """The batches of `epochs` epochs, one after the other."""
+    """The batches of `epochs` epochs, one after the other. Training reads the loader only through this."""
     for _ in range(epochs):
         yield from loader
 
