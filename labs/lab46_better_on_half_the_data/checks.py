@@ -31,6 +31,10 @@ SUCCESS_BAR = 0.8
 STEPS, FRAMES = 3, 40
 SAME, OPPOSITE, MAGNITUDE, RECORDED, ANOTHER = "the same", "the opposite", "its magnitude", "as recorded", "another"
 """What a gripper's numbers are, compared with what they have to be."""
+ENDS = ((0.0, 1.0), (0.0, 255.0), (0.2, 0.9))
+"""Commands, open and closed, of other robots; the first are cell's the other way round."""
+LIKE_BENCH = (-1.5, 1.25)
+"""Commands, open and closed, of another robot: as bench's, from below 0 to above 0."""
 FAR = 3.0
 """How far beyond -1 and +1 some plans go."""
 
@@ -38,7 +42,7 @@ FAR = 3.0
 @check(
     kind="behaviour",
     title="Open is open in the mixture",
-    property="Whichever robot recorded it, a gripper that opens must have the action -1 in the mixture, one that closes +1, and half open must be 0.",
+    property="Whichever robot recorded it, a gripper that opens must have the action -1 in the mixture, one that closes +1, and half open must be 0. Where an entry's `gripper` is (0.0, 1.0), the command 0 is open and 1 closed.",
     instrument="python -c 'from policy import *; from labs.two_robots import recordings; print(mixture({r: recordings(r, 4, 46) for r in FORMATS}).action[..., 2])'",
 )
 def test_open_is_open_in_the_mixture(submission: Submission, rng: Rng) -> None:
@@ -57,12 +61,15 @@ def test_open_is_open_in_the_mixture(submission: Submission, rng: Rng) -> None:
         expect(relation, f"the gripper in the mixture's frames of {robot}, compared with what {robot} did,").equals(
             SAME
         )
+    for ends, seen in read_as_open_and_closed(submission, rng):
+        found = seen["action"][..., 2]
+        expect_equal(found, seen["did"], f"the gripper in the mixture of a robot whose entry has `gripper={ends}`")
 
 
 @check(
     kind="behaviour",
     title="Open is open on the robot",
-    property="Where a plan says -1, each robot's gripper must open, at +1 it must close, and 0 is half way. Beyond, the command must stay at the end.",
+    property="Where a plan says -1, each robot's gripper must open, at +1 it must close, and 0 is half way. Beyond, the command must stay at the end. Where an entry's `gripper` is (0.0, 1.0), the command 0 is open and 1 closed.",
     instrument='python -c \'from policy import *; from labs.two_robots import executed; c = FORMATS["cell"].command(torch.tensor([0.0, 0.0, -1.0])); print(c, executed("cell", c))\'',
 )
 def test_open_is_open_on_the_robot(submission: Submission, rng: Rng) -> None:
@@ -80,6 +87,9 @@ def test_open_is_open_on_the_robot(submission: Submission, rng: Rng) -> None:
     for robot, plan, done in limited:
         wanted = plan[..., 2].clamp(-1, 1)
         expect_equal(done[..., 2], wanted, f"what {robot}'s gripper does for plans beyond -1 and +1")
+    for ends, seen in read_as_open_and_closed(submission, rng):
+        found, wanted = seen["command"][..., 2], seen["commands"]
+        expect_equal(found, wanted, f"the gripper's commands to a robot whose entry has `gripper={ends}`")
 
 
 @check(
@@ -223,6 +233,28 @@ def commanded(submission: Submission, rng: Rng, robot: str, plan: Tensor) -> Ten
     command = submission.observe("driven", robot=robot, observed=observed, plan=plan)["command"]
     expect(command, f"the commands of {robot}").has_shape(*plan.shape)
     return command
+
+
+def read_as_open_and_closed(submission: Submission, rng: Rng) -> list[tuple[tuple[float, float], dict[str, Any]]]:
+    """What the mixture and the driver make of robots whose entry has each `gripper` of `ENDS`.
+
+    `did` is what the mixture must have, and `commands` what the robot must get. Empty where a submission describes
+    grippers in its own way: where not even `LIKE_BENCH` is read as (open, closed).
+    """
+    seen = []
+    for ends in (LIKE_BENCH, *ENDS):
+        did, raw = random_frames(rng, {"bench": 3})
+        grip = did["bench"]["action"][..., 2]
+        raw["bench"]["action"][..., 2] = commands = ends[0] + (grip + 1) / 2 * (ends[1] - ends[0])
+        observed = {**random_batch(rng, 3), "state": raw["bench"]["state"]}
+        given = {"recorded": raw["bench"], "observed": observed, "plan": did["bench"]["action"]}
+        found = submission.observe("described", gripper=ends, **given)
+        if found is None:
+            return []
+        seen.append((ends, {**found, "did": grip, "commands": commands}))
+    (_, first), *others = seen
+    pairs = ((first["action"][..., 2], first["did"]), (first["command"][..., 2], first["commands"]))
+    return others if all(relative_error(found, wanted) < TOLERANCE for found, wanted in pairs) else []
 
 
 def listed_sizes(sizes: Mapping[str, int]) -> str:

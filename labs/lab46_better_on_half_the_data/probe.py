@@ -7,7 +7,9 @@ Recorded frames are a dictionary: `image` uint8 (N, 64, 64, 3), `state` (N, 3), 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -39,6 +41,22 @@ def driven(learner: Any, robot: str, observed: Batch, plan: Tensor) -> dict[str,
     given = {name: value.clone() for name, value in observed.items()}
     command = learner.policy.Driver(policy, robot).act(given)
     return {"command": command, "received": policy.received, "observed": given, "plan": policy.plan}
+
+
+def described(
+    learner: Any, gripper: tuple[float, float], recorded: Mapping[str, Any], observed: Batch, plan: Tensor
+) -> dict[str, Tensor] | None:
+    """The mixture's actions and a robot's commands, with another `gripper` in bench's entry; None if it has none."""
+    formats = learner.policy.FORMATS
+    try:
+        other = replace(formats["bench"], gripper=gripper)
+    except TypeError:
+        return None
+    with patch.dict(formats, {"bench": other}):
+        return {
+            "action": mixed(learner, {"bench": recorded})["action"],
+            "command": driven(learner, "bench", observed, plan)["command"],
+        }
 
 
 def fine_tuned(learner: Any, count: int, seed: int, steps: int, observed: Batch) -> dict[str, Any]:
