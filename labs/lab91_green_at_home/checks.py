@@ -57,7 +57,7 @@ def test_loss_is_the_one_described(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The framework can choose the precision",
-    property='With Trainer(precision="64-true") and "bf16-true", fit and validate must run. The loss of the first must be float64 like the module.',
+    property='With Trainer(precision="64-true") and "bf16-true", fit and validate must run, and fit after validate with the same module. In "64-true", the loss of fit must be float64 like the module.',
     instrument='lightning.Trainer(accelerator="cpu", precision="64-true", fast_dev_run=True).fit(module, loader)',
 )
 def test_runs_in_another_precision(submission: Submission, rng: Rng) -> None:
@@ -65,8 +65,8 @@ def test_runs_in_another_precision(submission: Submission, rng: Rng) -> None:
         batch = batch_that_ends_early(rng, rng.integer(2, 6))
         told = submission.observe("in_precision", batch=batch, seed=rng.seed(), precision=precision)
         expect(told, f"the runs in {precision}")
-        for verb in ("fit", "validate"):
-            seen, where = told[verb], f"{verb} in {precision}"
+        for run, words in (("fit", "fit"), ("validate", "validate"), ("both", "fit after validate")):
+            seen, where = told[run], f"{words} in {precision}"
             expect(seen["raised"] or "nothing", f"what {where} raised").equals("nothing")
             expect(str(seen["predicted"].dtype), f"the dtype of the chunk of {where}").equals(str(dtype))
             expect(seen["loss"].double(), f"the loss of {where}").close_to(
@@ -103,7 +103,7 @@ def test_only_the_policy_trains(submission: Submission) -> None:
 @check(
     kind="invariant",
     title="Training and prediction are those of the base policy",
-    property="Lightning must train the policy inside with AdamW, warm-up and a cosine schedule on the documented loss, and the module must predict what that policy predicts.",
+    property="Lightning must train the policy inside with AdamW, warm-up and a cosine schedule on the documented loss, and the module must predict what that policy predicts. The policy's state dict must have the names of the base policy's.",
     instrument="lab run 91",
 )
 def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None:
@@ -123,6 +123,10 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
     for name, value in OPTIMIZER.items():
         expect(seen["optimizer"][name], f"the optimizer's {name}").equals(value)
     expect(seen["logged"].double(), "the loss that was logged last").close_to(losses[-1], rtol=1e-4)
+    differing = set(seen["saved"]) ^ set(policy.state_dict())
+    expect(listed(differing), "the names that only one state dict has, of the trained or the base policy,").equals(
+        "nothing"
+    )
     # In one norm: AdamW steps by the gradient's sign, and rounding alone decides it for an entry that is nearly zero.
     start = dict(Policy.from_base(seed=seed).named_parameters())
     moved = sum(float((value - start[name]).square().sum()) for name, value in policy.named_parameters())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -43,33 +44,44 @@ def step(learner: Any, batch: dict[str, Tensor], seed: int, horizon: int, action
 def in_precision(learner: Any, batch: dict[str, Tensor], seed: int, precision: str) -> dict[str, Any]:
     """`Trainer(precision=…)`: one step of fit, and validate on another module that was never fitted.
 
-    For each: what was raised, the loss, the chunk that the head predicted, and its target. `alone` is what
-    training_step raises without a trainer, in a module that was cast to float64.
+    For each: what was raised, the loss, the chunk that the head predicted, and its target. `both` is the same for a
+    module's fit after its validate. `alone` is what training_step raises without a trainer, in a module that was cast
+    to float64.
     """
     with quiet():
         told = {
-            verb: _one_batch(learner.policy.build_module(seed), verb, batch, precision) for verb in ("fit", "validate")
+            name: _one_batch(learner.policy.build_module(seed), verbs, batch, precision)
+            for name, verbs in (("fit", ["fit"]), ("validate", ["validate"]), ("both", ["validate", "fit"]))
         }
         module = learner.policy.build_module(seed).double()
         double = {name: value.double() if value.is_floating_point() else value for name, value in batch.items()}
         return told | {"alone": _raised(lambda: _call(module.training_step, double))}
 
 
-def _one_batch(module: Any, verb: str, batch: dict[str, Tensor], precision: str) -> dict[str, Any]:
+def _one_batch(module: Any, verbs: Sequence[str], batch: dict[str, Tensor], precision: str) -> dict[str, Any]:
+    """The trainer's methods `verbs`, one after the other: what they raise, and the loss and chunk of the last one."""
     losses = _Losses()
     trainer = _trainer(max_steps=1, precision=precision, callbacks=[losses])
+
+    def run() -> None:
+        for verb in verbs:
+            getattr(trainer, verb)(module, _ready([batch]))
+
     with _Chunks(module) as seen:
-        raised = _raised(lambda: getattr(trainer, verb)(module, _ready([batch])))
+        raised = _raised(run)
     return {
         "raised": raised,
         "loss": losses.all[0] if losses.all else trainer.callback_metrics.get("validation_loss"),
-        "predicted": seen.chunks[0] if seen.chunks else None,
+        "predicted": seen.chunks[-1] if seen.chunks else None,
         "target": _target(module, batch) if raised is None else None,
     }
 
 
 def fitted(learner: Any, steps: list[dict[str, Tensor]], seed: int) -> dict[str, Any]:
-    """`Trainer.fit` on a few batches: each step's loss, the loss that was logged last, and the weights."""
+    """`Trainer.fit` on a few batches: each step's loss, the loss that was logged last, and the weights.
+
+    `saved` are the names in the trained policy's state dict.
+    """
     module, losses = learner.policy.build_module(seed), _Losses()
     with quiet():
         trainer = _trainer(max_epochs=1, callbacks=[losses])
@@ -79,7 +91,8 @@ def fitted(learner: Any, steps: list[dict[str, Tensor]], seed: int) -> dict[str,
     settings = {"type": type(optimizer).__name__}
     settings |= {name: optimizer.param_groups[0][name] for name in ("initial_lr", "betas", "weight_decay")}
     logged = trainer.callback_metrics.get("loss")
-    return {"losses": losses.all, "logged": logged, "weights": weights, "optimizer": settings}
+    saved = list(module.policy.state_dict())
+    return {"losses": losses.all, "logged": logged, "weights": weights, "optimizer": settings, "saved": saved}
 
 
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
