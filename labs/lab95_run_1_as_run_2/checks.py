@@ -65,7 +65,7 @@ def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="A run reloads what it trained, from anywhere",
-    property="load_policy(run) must give the weights that this run trained: from another folder, after another run, and after the directory was moved.",
+    property="load_policy(run) must give the weights that this run trained: from another folder, after another run, after the directory was moved, with relative paths one run after the other, and in another program that is a job of Hydra.",
     instrument="python train.py train.steps=2 hydra.run.dir=runs/one && cd runs && PYTHONPATH=.. python -c 'import pathlib, train; print(train.load_policy(pathlib.Path(\"one\")).head)'",
 )
 def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
@@ -74,6 +74,11 @@ def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
     expect(seen["trained"][0], "the weights of run 1").differs_from(seen["trained"][1])
     for number, (trained, reloaded) in enumerate(zip(seen["trained"], seen["reloaded"], strict=True), start=1):
         expect(reloaded, f"the reloaded weights of run {number}").close_to(trained)
+    for words, every in (("by relative paths", seen["relative"]), ("in another job of Hydra", seen["in_a_job"])):
+        for number, (trained, reloaded) in enumerate(zip(seen["trained"], every, strict=True), start=1):
+            raised = reloaded if isinstance(reloaded, str) else "nothing"
+            expect(raised, f"what reloading run {number} {words} raises").equals("nothing")
+            expect(reloaded, f"the weights of run {number} reloaded {words}").close_to(trained)
     moved = submission.observe("moved_run", seed=rng.integer(1, 999))
     expect(moved["reloaded"], "the weights reloaded from a moved directory").close_to(moved["trained"])
     expect(moved["training"], "whether a reloaded policy is in training mode").is_false()

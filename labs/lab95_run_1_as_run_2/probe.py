@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
 from torch import Tensor
@@ -45,7 +46,11 @@ def files_of_a_run(learner: Any, overrides: Sequence[str], seed: int, folders: S
 
 def two_runs(learner: Any, seeds: Sequence[int], reload: bool) -> dict[str, Any]:
     """Short runs from one folder, one after the other. For each run: its losses, the rows of its log, its trained
-    weights and, with `reload`, the weights reloaded from its directory by a process in another folder."""
+    weights and, with `reload`, the weights reloaded from its directory by a process in another folder.
+
+    With `reload`, also the weights reloaded by one process that is given relative paths, and by another job of Hydra;
+    for each run, the weights or what reloading it raises.
+    """
     with _desk(learner) as desk:
         runs = [_job(learner, desk, desk / "start", [*SMALL, f"seed={seed}"]) for seed in seeds]
         return {
@@ -54,6 +59,8 @@ def two_runs(learner: Any, seeds: Sequence[int], reload: bool) -> dict[str, Any]
             "rows": [run.rows() for run in runs],
             "trained": [_weight(run.policy) for run in runs],
             "reloaded": [_weight(_reload(learner, run.directory, desk / "elsewhere")) for run in runs if reload],
+            "relative": _reload_all(learner, [run.directory for run in runs], desk) if reload else [],
+            "in_a_job": _reload_in_a_job(learner, [run.directory for run in runs], desk) if reload else [],
         }
 
 
@@ -261,6 +268,33 @@ def _reload(learner: Any, directory: Path, here: Path) -> Any:
     here.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(here):
         return learner.train.load_policy(directory)
+
+
+def _reload_all(learner: Any, directories: Sequence[Path], here: Path) -> list[Tensor | str]:
+    """Reload each run by its path relative to the folder `here`, in which the process is at the start."""
+    with contextlib.chdir(here):
+        return [_weight_or_error(learner, directory.relative_to(here)) for directory in directories]
+
+
+def _reload_in_a_job(learner: Any, directories: Sequence[Path], desk: Path) -> list[Tensor | str]:
+    """Reload each run in a job of Hydra that has a run directory of its own, as an evaluation program does."""
+    found: list[Tensor | str] = []
+
+    @hydra.main(version_base="1.3", config_path=str(desk / "conf"))
+    def evaluate(_: Any) -> None:
+        found.extend(_weight_or_error(learner, directory) for directory in directories)
+
+    arguments = ["evaluate.py", f"hydra.run.dir={desk / 'evaluation'}", *QUIET]
+    with contextlib.chdir(desk), patch.object(sys, "argv", arguments):
+        evaluate()
+    return found
+
+
+def _weight_or_error(learner: Any, run: Path) -> Tensor | str:
+    try:
+        return _weight(learner.train.load_policy(run))
+    except Exception as error:  # the check reports it
+        return type(error).__name__
 
 
 def _digest(folder: Path) -> str:
