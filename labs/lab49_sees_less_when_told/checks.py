@@ -47,7 +47,7 @@ NARROW = 32
 @check(
     kind="behaviour",
     title="The policy holds every tensor of the checkpoint",
-    property="After loading, each tensor of the file must be in the policy, bit for bit; also when another file is loaded later.",
+    property="After loading, each tensor of the file must be in the policy, bit for bit; also when another file is loaded later. If the file has a trained head and its statistics, the policy must hold these too, or an error must name one of them.",
     instrument="debugkit.check(policy, batch, declare=debugkit.Declare(checkpoint=BASE_CHECKPOINT), select=['DK114'])",
 )
 def test_policy_holds_the_file(submission: Submission, rng: Rng) -> None:
@@ -64,6 +64,14 @@ def test_policy_holds_the_file(submission: Submission, rng: Rng) -> None:
     expect(listed(other.keys() - held_by(other, again)), "what is not in the policy after a second load").equals(
         "nothing"
     )
+    tuned = {**other, **trained_head(rng)}
+    seen_tuned = submission.observe("loaded_with_head", saved=tuned, seed=seed)
+    error = seen_tuned["error"]
+    if error is None or all(refusal(error, name) != REFUSED for name in tuned if name.startswith(NEW_IN_BASE)):
+        said = "a checkpoint with a trained head"
+        expect(brief(error), f"the error from loading {said}").equals("none")
+        lacking_of_it = listed(tuned.keys() - held_by(tuned, seen_tuned["holds"]))
+        expect(lacking_of_it, f"what is in {said} but not in the policy").equals("nothing")
 
 
 @check(
@@ -200,6 +208,12 @@ def test_robot_grasps(submission: Submission, seed: int) -> None:
 Files = Callable[[Rng], Iterator[tuple[str, dict[str, Tensor]]]]
 DOES_NOT_FIT: dict[str, Files] = {"missing": too_few, "without a place": too_many, "shape": other_shapes}
 NEW_IN_BASE = ("head.", "action_statistics.")
+
+
+def trained_head(rng: Rng) -> dict[str, Tensor]:
+    """Another head and other statistics, by the names in the checkpoint of a fine-tuned policy without FiLM."""
+    own = Policy.from_base(seed=0).state_dict()
+    return {name: rng.uniform(*own[name].shape, low=0.5) for name in own if name.startswith(NEW_IN_BASE)}
 
 
 def result_of(kind: str, name: str) -> str:

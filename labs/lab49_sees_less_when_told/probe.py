@@ -33,6 +33,11 @@ def loaded(learner: Any, saved: dict[str, Tensor], seed: int) -> dict[str, Any]:
     return {"error": None, "holds": _weights(policy)}
 
 
+def loaded_with_head(learner: Any, saved: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """The same for a checkpoint that has a head as well."""
+    return loaded(learner, saved, seed)
+
+
 def loaded_again(learner: Any, saved: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     """What a policy built from the base holds after `load_checkpoint` has read another checkpoint into it."""
     policy = learner.policy.build_policy(seed)
