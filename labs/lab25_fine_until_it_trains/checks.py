@@ -152,6 +152,20 @@ def test_the_rest_runs_in_half(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
+    title="The precision is the same on a GPU",
+    property="Every matrix product and convolution must run in the same dtype under autocast on a GPU as on this processor. The GPU is simulated: tensors only say that they are on it.",
+    instrument="debugkit.trace_shapes(policy, batch)",
+)
+def test_same_precision_on_a_gpu(submission: Submission, rng: Rng) -> None:
+    asked = {"batch": random_batch(rng, rng.integer(1, 4)), "seed": rng.seed()}
+    here, there = (submission.observe("products", device=device, **asked) for device in ("cpu", "cuda"))
+    expect(len(here), "the number of products in a prediction on the processor").at_least(1)
+    expect(there.count("float32"), "the number of products in float32 on a simulated GPU").equals(here.count("float32"))
+    expect(there == here, "each product on a simulated GPU has the dtype that it has on the processor,").is_true()
+
+
+@check(
+    kind="invariant",
     title="The weights are those of the checkpoint",
     property="`build_policy` must return the pretrained base with the weights that `load_expert` sets in the starter, under the same names and in float32.",
     instrument="python -c 'from policy import *; print(build_policy(0).expert.mlp.down.weight.abs().max())'",

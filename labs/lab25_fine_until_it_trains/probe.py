@@ -9,7 +9,9 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import debugkit
 from labs.vla.dataset import batches, demonstrations
@@ -19,6 +21,8 @@ BATCH_SIZE = 32
 OUTCOME_BATCH_SIZE = 16
 SHOWN_FRAMES = 4
 COLUMN = 46
+_PRODUCTS = (F.linear, F.conv2d, torch.conv2d, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+_PRODUCTS += (torch.mm, torch.Tensor.mm, torch.addmm, torch.bmm, torch.Tensor.bmm, torch.einsum)
 
 
 def evaluated(
@@ -86,6 +90,24 @@ def dtypes(learner: Any, batch: dict[str, Tensor], training: bool, seed: int) ->
     return seen
 
 
+def products(learner: Any, batch: dict[str, Tensor], seed: int, device: str) -> list[str]:
+    """The dtype in which each matrix product and convolution of a prediction runs under float16 autocast, in order.
+
+    `device` is the type of device on which autocast is enabled and on which every tensor says that it is. Nothing is
+    moved: values are computed in float32 if it is not the processor, and the dtype is that which autocast would choose.
+    """
+    policy, before = learner.policy.build_policy(seed).eval(), torch.is_autocast_enabled(device)
+    torch.set_autocast_dtype(device, torch.float16)
+    torch.set_autocast_enabled(device, True)
+    try:
+        with torch.no_grad(), _Products(device) as seen:
+            policy.predict(batch)
+    finally:
+        torch.set_autocast_enabled(device, before)
+        torch.clear_autocast_cache()
+    return seen.dtypes
+
+
 def stored(learner: Any, seed: int) -> dict[str, Tensor]:
     """What the policy that `build_policy` returns would save."""
     state: dict[str, Tensor] = learner.policy.build_policy(seed).state_dict()
@@ -150,6 +172,31 @@ def _underflow_overflow(policy: nn.Module, batch: dict[str, Tensor]) -> list[str
             start = next(i for i, line in enumerate(lines) if line.startswith("abs min"))
             return [line for line in lines[start:] if line.strip()]
     return []
+
+
+class _Products(TorchFunctionMode):
+    """Notes the dtype of every product. Tensors say that they are on a device of this type."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        self.dtypes: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == torch.Tensor.device.__get__ and self.device != "cpu":
+            return torch.device(self.device, 0)
+        if func == torch.Tensor.is_cuda.__get__:
+            return self.device == "cuda"
+        if func in _PRODUCTS:
+            autocast = torch.is_autocast_enabled(self.device)
+            dtype = torch.get_autocast_dtype(self.device) if autocast else args[0].dtype
+            self.dtypes.append(str(dtype).removeprefix("torch."))
+        return func(*map(self._here, args), **{name: self._here(value) for name, value in (kwargs or {}).items()})
+
+    def _here(self, value: Any) -> Any:
+        """The processor if `value` names the device: what is created or moved stays here."""
+        elsewhere = isinstance(value, str | torch.device) and str(value).partition(":")[0] == self.device
+        return "cpu" if elsewhere else value
 
 
 def _half(enabled: bool = True) -> torch.autocast:
