@@ -29,9 +29,9 @@ from labs.grading.runner import declared_by
 from labs.grading.sandbox.launch import Launcher
 
 SEEDS = 5
-"""Seeds on which the structural checks, which are cheap, run for every submission."""
-QUICK_OUTCOMES = 2
-"""Seeds on which a quick verification also trains and rolls out; `--full` does so on all five."""
+"""Seeds on which a full verification grades every submission, and a quick one the starter and the correct fixes."""
+QUICK = 2
+"""Seeds on which a quick verification trains and rolls out, and on which it grades the wrong fixes."""
 Submission = dict[str, str]
 Seeds = tuple[int, ...]
 
@@ -72,8 +72,8 @@ def verify(
 ) -> Verification:
     """Read the lab's files, then grade its starter, solution, alternatives, wrong fixes and stub.
 
-    A lab with violations in its files is not graded. Structural checks run on five seeds, outcomes on two; with `full`
-    on five too, and the result is recorded if there is no violation. `scope` can leave the grading out. `chance_seeds`
+    A lab with violations in its files is not graded. Structural checks run on five seeds, those of wrong fixes and all
+    outcomes on two; with `full` everything on five, and the result is recorded if there is no violation. `scope` can leave the grading out. `chance_seeds`
     is the number of seeds on which the structural checks of the solution and the alternatives run as well, so that none
     refuses a correct fix by chance; they have a record of their own, and recorded seeds are not repeated. `say`
     receives the name of each step. Raises OSError, SandboxError, BenchError.
@@ -169,8 +169,8 @@ class _Grading:
         """Its grades; it is trained only if an outcome check must refuse it."""
         files = wrong.files(self.lab)
         if any(check.id == wrong.refused_by and check.kind == "outcome" for check in self.declared.checks):
-            return self._grade(wrong.label, files, trained=self._trained, all_checks=True)
-        return self._grade(wrong.label, files, structural=self._seeds)
+            return self._grade(wrong.label, files, trained=self._some_seeds, all_checks=True)
+        return self._grade(wrong.label, files, structural=self._some_seeds)
 
     def _findings(self, files: Submission) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = diagnose(self.lab, files, server=self.launcher)["findings"]
@@ -181,11 +181,13 @@ class _Grading:
         return self.lab.seeds[:SEEDS]
 
     @property
-    def _trained(self) -> Seeds:
-        return self._seeds if self.full else self._seeds[:QUICK_OUTCOMES]
+    def _some_seeds(self) -> Seeds:
+        """Those of what a quick verification does on few seeds."""
+        return self._seeds if self.full else self._seeds[:QUICK]
 
     def _grade_correct(self, name: str, files: Submission) -> Graded:
-        return self._grade(name, files, trained=self._trained, structural=self._seeds[len(self._trained) :])
+        trained = self._some_seeds
+        return self._grade(name, files, trained=trained, structural=self._seeds[len(trained) :])
 
     def _grade(
         self, name: str, files: Submission, *, trained: Seeds = (), structural: Seeds = (), all_checks: bool = False
