@@ -48,13 +48,14 @@ def test_step_is_the_step_of_float32(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The log shows loss, norm and scale of the step",
-    property="The reported norm must be that of the float32 gradient before clipping, and the loss that of the batch, at any scale; the reported scale must be the one of the step.",
+    property="The reported norm must be that of all float32 gradients together before clipping, also if the optimizer has its weights in several groups, and the loss that of the batch, at any scale; the reported scale must be the one of the step.",
     instrument="print(torch.nn.utils.clip_grad_norm_(policy.parameters(), float('inf')))",
 )
 def test_reported_norm_is_the_gradients(submission: Submission, rng: Rng) -> None:
-    for scale in (2.0 ** rng.integer(8, 11), 2.0 ** rng.integer(13, 16)):
+    for scale, groups in ((2.0 ** rng.integer(8, 11), 1), (2.0 ** rng.integer(13, 16), 2)):
         batch, seed = far_off(rng), rng.seed()
-        seen = submission.observe("steps", stream=[batch], seed=seed, scale=scale, weights=[1.0])["reported"][0]
+        given = {"stream": [batch], "seed": seed, "scale": scale, "weights": [1.0], "groups": groups}
+        seen = submission.observe("steps", **given)["reported"][0]
         gradient, _ = reference([batch], seed, [1.0])
         expect(seen["gradient_norm"] / float(gradient.norm()), "the reported norm over the gradient's").between(
             1 - ROUNDING, 1 + ROUNDING
@@ -68,16 +69,17 @@ def test_reported_norm_is_the_gradients(submission: Submission, rng: Rng) -> Non
 @check(
     kind="behaviour",
     title="The next steps equal the float32 steps",
-    property="Several steps must equal those of SGD with momentum in float32, also after a step that overflowed, with a frozen part, and for single frames.",
+    property="Several steps must equal those of SGD with momentum in float32, also after a step that overflowed, with a frozen part, for single frames, and with two groups of weights in the optimizer; and the scaler must halve the scale when a gradient overflows and double it after its growth interval.",
     instrument="debugkit.watch(policy, optimizer)",
 )
 def test_next_steps_are_those_of_float32(submission: Submission, rng: Rng) -> None:
-    for frozen, weights in (("vision", [1.0, 0.1, 1.0]), (None, [1.0, OVERFLOW, 0.1])):
+    for frozen, weights, groups in (("vision", [1.0, 0.1, 1.0], 1), (None, [1.0, OVERFLOW, 0.1], 2)):
         stream, seed = [far_off(rng), far_off(rng, size=1), far_off(rng)], rng.seed()
-        seen = submission.observe("steps", stream=stream, seed=seed, scale=2.0**13, weights=weights, frozen=frozen)
+        given = {"stream": stream, "seed": seed, "scale": 2.0**12, "weights": weights, "frozen": frozen}
+        seen = submission.observe("steps", **given, groups=groups, growth_interval=2)
         _, wanted = reference(stream, seed, weights, frozen=frozen)
         for number, (moved, step) in enumerate(zip(seen["moved"], wanted, strict=True), start=1):
-            what = f"step {number} ({'a frozen tower' if frozen else 'step 2 overflows'})"
+            what = f"step {number} ({'a frozen tower' if frozen else 'two groups of weights, step 2 overflows'})"
             if weights[number - 1] == OVERFLOW:
                 expect(float(moved.norm()), f"how far the weights moved in {what}").equals(0.0)
                 expect(seen["reported"][number - 1]["skipped"], f"{what} is reported as skipped:").is_true()
@@ -85,6 +87,9 @@ def test_next_steps_are_those_of_float32(submission: Submission, rng: Rng) -> No
                 expect(distance(moved, step), f"the distance of {what} from float32's over its length").below(
                     2 * ROUNDING
                 )
+        scales = [2.0**12, 2.0**13, 2.0**13] if frozen else [2.0**12, 2.0**11, 2.0**11]
+        how = "none overflows" if frozen else "the second overflows"
+        expect(seen["scales"], f"the scales after three steps with a growth interval of 2 ({how})").equals(scales)
         expect(seen["training"], "whether the policy is in training mode after the steps").equals(frozen is None)
         trained = Policy.from_base()
         if frozen is not None:

@@ -20,12 +20,16 @@ def steps(
     scale: float,
     weights: list[float],
     frozen: str | None = None,
+    groups: int = 1,
+    growth_interval: int | None = None,
 ) -> dict[str, Any]:
     """Training steps of a fresh policy on each batch, beginning at this loss scale.
 
     Before each step the policy's loss is multiplied by its entry of `weights`, like an action loss next to a language
-    loss. `frozen` names a part that does not train; the policy is then in evaluation mode. `moved` holds the movement
-    of all weights in each step as one vector, `reported` what the step returned, and `scales` the scale after it.
+    loss. `frozen` names a part that does not train; the policy is then in evaluation mode. The optimizer has its
+    weights in so many `groups`, and the scaler doubles the scale after `growth_interval` good steps. `moved` holds the
+    movement of all weights in each step as one vector, `reported` what the step returned, and `scales` the scale after
+    it.
     """
     policy = _Weighted.from_base(seed=seed).train(frozen is None)
     if frozen is not None:
@@ -35,6 +39,10 @@ def steps(
         if isinstance(module, nn.Linear):
             module.register_forward_hook(lambda _, __, output: dtypes.add(str(output.dtype)))
     optimizer, scaler = learner.policy.build_optimizer(policy), learner.policy.build_scaler(policy, scale)
+    if growth_interval is not None:
+        scaler.set_growth_interval(growth_interval)
+    if groups > 1:
+        _divide(optimizer, groups)
     moved, reported, scales = [], [], []
     for batch, policy.loss_weight in zip(stream, weights, strict=True):
         before = _joined(policy.parameters())
@@ -130,6 +138,15 @@ class _Weighted(Policy):
 
 def _batch(seed: int) -> dict[str, Tensor]:
     return next(batches(demonstrations(2 * BATCH_SIZE, seed), BATCH_SIZE, steps=1, seed=seed))
+
+
+def _divide(optimizer: torch.optim.Optimizer, groups: int) -> None:
+    """Give the optimizer the weights of its first group in this number of groups."""
+    first = optimizer.param_groups[0]
+    count = -(-len(first["params"]) // groups)
+    first["params"], *others = [first["params"][at : at + count] for at in range(0, len(first["params"]), count)]
+    for weights in others:
+        optimizer.add_param_group({"params": weights})
 
 
 def _joined(tensors: Any) -> Tensor:
