@@ -36,7 +36,7 @@ Positions = Callable[[Tensor, int], Tensor]
 @check(
     kind="behaviour",
     title="An observation gives the same logits in every batch",
-    property="The logits of each observation must be those that it gives alone and without padding, in training and in evaluation, however much padding there is and on which side of the instruction.",
+    property="The logits of each observation must be those that it gives alone and without padding, in training and in evaluation, however much padding there is, on either side of the instruction or on both.",
     instrument="debugkit.check(policy, batch, select=['DK303', 'DK315'])",
 )
 def test_logits_are_those_of_each_observation_alone(submission: Submission, rng: Rng) -> None:
@@ -45,6 +45,7 @@ def test_logits_are_those_of_each_observation_alone(submission: Submission, rng:
         (5, WORDS, "right", True),
         (4, 13, "left", False),
         (1, ROBOT_WIDTH, "right", False),
+        (3, 24, "both", False),
     ):
         batch, seed = padded(rng, size, width, side), rng.seed()
         seen = submission.observe("training_step", batch=batch, training=training, seed=seed)
@@ -71,12 +72,12 @@ def test_logits_are_those_of_each_observation_alone(submission: Submission, rng:
 @check(
     kind="behaviour",
     title="An observation gets the same tokens in every batch, with the cache and without",
-    property="`generate` must return the likeliest tokens of each observation alone, each after those before it, whatever the padding, with the cache and without; `predict` must return their action.",
+    property="`generate` must return the likeliest tokens of each observation alone, each after those before it, whatever the padding and on whichever sides of the instruction, with the cache and without; `predict` must return their action.",
     instrument="python -c 'from policy import *; from labs.vla.dataset import *; b = collate(demonstrations(6, 1), range(6)); p = build_policy(0).eval(); print(p.generate(b), p.generate(trim(b), use_cache=False))'",
 )
 def test_tokens_are_those_of_each_observation_alone(submission: Submission, rng: Rng) -> None:
     measured, explained = [], {True: [], False: []}
-    for size, width, side in ((6, WORDS, "right"), (5, 20, "left"), (1, ROBOT_WIDTH, "right")):
+    for size, width, side in ((6, WORDS, "right"), (5, 20, "left"), (1, ROBOT_WIDTH, "both")):
         observation, seed, weight, wanted, candidates = clear_choice(rng, size, width, side)
         for use_cache in (True, False):
             asked = {"weight": weight, "use_cache": use_cache, "seed": seed}
@@ -352,12 +353,16 @@ def clear_choice(
 
 
 def padded(rng: Rng, size: int, width: int, side: str, most: int = WORDS) -> Observation:
-    """Observations and actions whose instructions, of 2 to `most` tokens, are padded on one side to `width` columns."""
+    """Observations and actions whose instructions, of 2 to `most` tokens, are padded to `width` columns.
+
+    `side` is that of the padding: `right`, `left`, or `both`, with about as much on the left as on the right.
+    """
     batch = random_batch(rng, size)
     del batch["action_is_pad"]
-    columns = torch.arange(width) if side == "right" else torch.arange(width).flip(0)
     words = torch.cat([torch.tensor([3]), rng.integers(2, most + 1, size - 1)])
-    batch["attention_mask"] = (columns < words[:, None]).long()
+    first = {"right": torch.zeros_like(words), "left": width - words, "both": (width - words) // 2}[side]
+    columns = torch.arange(width) - first[:, None]
+    batch["attention_mask"] = ((columns >= 0) & (columns < words[:, None])).long()
     batch["input_ids"] = rng.integers(2, 12, size, width)
     return batch
 

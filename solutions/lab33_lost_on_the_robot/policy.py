@@ -11,7 +11,7 @@ Notable choices
 - The three numbers share one vocabulary of 64 tokens, one embedding table and one head, as OpenVLA's seven do.
 - A batch is as wide as its longest instruction: `trim` removes the columns that are padding in every row.
 - An observation gets the same tokens whatever else is in its batch and however much padding there is, on either side
-  of the instruction. The cache saves time and changes nothing.
+  of the instruction or on both. The cache saves time and changes nothing.
 """
 
 from __future__ import annotations
