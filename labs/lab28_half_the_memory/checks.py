@@ -22,6 +22,8 @@ LOSS_ROUNDING = 3e-3
 LEARNING_RATE, BETAS, EPSILON = 1e-3, (0.9, 0.95), 1e-20
 FINGER_TRAVEL = 0.04
 FRAMES_IN_DATA_SET = 1_000_000
+HEAVY_FRAMES, HEAVIEST = 12, 20.0
+"""Frames of the highest quality: with a scale that only just fits frames of mean quality, their gradient overflows."""
 LARGE = 0.1
 """A gradient of at least this share of its parameter's largest has the same sign in float16."""
 NOISE = 1e-4
@@ -32,7 +34,7 @@ SHARE_LEFT = 0.3
 @check(
     kind="behaviour",
     title="The gradient equals that of float32",
-    property="The optimizer must receive float32 gradients within one per cent of those of the same loss computed in float32, for small frame weights and for large ones, one batch after another.",
+    property="The optimizer must receive float32 gradients within one per cent of those of the same loss computed in float32, for frame weights from 0 to twenty times the mean, one batch after another, and none for a part that is frozen, from the beginning or later.",
     instrument="debugkit.check(half, batch, select=['DK209'])",
 )
 def test_gradient_is_float32s(submission: Submission, rng: Rng) -> None:
@@ -56,12 +58,26 @@ def test_gradient_is_float32s(submission: Submission, rng: Rng) -> None:
         distance = apart(seen["gradient"], gradient)
         expect(distance, f"the relative distance of the gradient {of} from float32's").below(ROUNDING)
     (frozen,) = submission.observe("gradients", stream=stream[:1], seed=seed, frozen="vision")
-    trained = {name: value for name, value in wanted[0][1].items() if not name.startswith("vision.")}
-    others = sorted(set(frozen["gradient"]) ^ set(trained))
-    expect(named(others), "the list of frozen parameters with a gradient, and trained ones without,").equals("none")
-    expect(
-        apart(frozen["gradient"], trained), "the relative distance of the gradient, with a frozen tower, from float32's"
-    ).below(ROUNDING)
+    _, later = submission.observe("gradients", stream=stream[:2], seed=seed, frozen_later="vision")
+    for seen, (_, gradient), when in ((frozen, wanted[0], ""), (later, wanted[1], " after the first batch")):
+        trained = {name: value for name, value in gradient.items() if not name.startswith("vision.")}
+        others = sorted(set(seen["gradient"]) ^ set(trained))
+        what = f"the list of parameters frozen{when} with a gradient, and trained ones without,"
+        expect(named(others), what).equals("none")
+        distance = apart(seen["gradient"], trained)
+        expect(distance, f"the relative distance of the gradient, with a tower frozen{when}, from float32's").below(
+            ROUNDING
+        )
+    heavy, uncounted = (
+        {**padded_batch(rng, size), "frame_weight": torch.full((size,), weight / FRAMES_IN_DATA_SET)}
+        for size, weight in ((HEAVY_FRAMES, HEAVIEST), (2, 0.0))
+    )
+    large, zero = submission.observe("gradients", stream=[heavy, uncounted], seed=seed)
+    distance = apart(large["gradient"], reference(heavy, seed)[1])
+    of = f"of {HEAVY_FRAMES} frames with {HEAVIEST:g} times the mean weight"
+    expect(distance, f"the relative distance of the gradient {of} from float32's").below(ROUNDING)
+    largest = float(joined(zero["gradient"]).abs().max())
+    expect(largest, "the largest absolute value in the gradient of frames whose weight is 0").equals(0.0)
 
 
 @check(

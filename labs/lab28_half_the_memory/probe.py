@@ -17,11 +17,19 @@ SEED, BATCH_SIZE, STEPS = 28, 16, 40
 METRES = (1.0, 1.0, 0.04)
 
 
-def gradients(learner: Any, stream: list[dict[str, Tensor]], seed: int, frozen: str = "") -> list[dict[str, Any]]:
-    """Loss and gradients of one trainer's `backward` on each batch in turn, without a step in between."""
+def gradients(
+    learner: Any, stream: list[dict[str, Tensor]], seed: int, frozen: str = "", frozen_later: str = ""
+) -> list[dict[str, Any]]:
+    """Loss and gradients of one trainer's `backward` on each batch in turn, without a step in between.
+
+    The part `frozen` is frozen from the beginning, `frozen_later` in both policies after the first batch.
+    """
     trainer = _trainer(learner, seed, frozen)
     found = []
-    for batch in stream:
+    for number, batch in enumerate(stream):
+        if number == 1 and frozen_later:
+            for policy in (trainer.master, trainer.half):
+                policy.get_submodule(frozen_later).requires_grad_(False)
         loss = trainer.backward(*_split(batch))
         found.append({"loss": float(loss), "gradient": _gradients(trainer.master)})
     return found

@@ -13,8 +13,9 @@ Requirements for a step
 Notable choices
 - The loss is in square metres, the unit in which the robot's users measure errors: the gripper's command of -1 or +1
   corresponds to four centimetres of finger travel.
-- Every frame has a weight for the quality of its demonstration, and the weights of all frames in the data set add up
-  to one. So the loss of a batch is a share of the data set's, and batches may differ in size.
+- Every frame has a weight for the quality of its demonstration, from 0, for one that does not count, to twenty times
+  the mean. The weights of all frames in the data set add up to one. So the loss of a batch is a share of the data
+  set's, and batches may differ in size.
 - AdamW's settings stay as they are. Its epsilon is below 1e-8, the default, and below the gradients of such a loss.
 """
 
