@@ -62,14 +62,15 @@ def test_killed_run_equals_the_run_in_one_go(submission: Submission, rng: Rng) -
 @check(
     kind="behaviour",
     title="The policy's state_dict is all that it remembers",
-    property="A policy that loads the `state_dict` of another, which has trained, must have exactly its next loss, whatever it has seen before and in whichever mode it was when it loaded.",
+    property="A policy that loads the `state_dict` of another, which has trained, must have exactly its next loss, in training mode or in evaluation mode, whatever it has seen before and in whichever mode it was when it loaded.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK704'])",
 )
 def test_state_dict_is_all_that_the_policy_remembers(submission: Submission, rng: Rng) -> None:
     batches, seed = [random_batch(rng, rng.integer(2, 5)) for _ in range(5)], rng.seed()
     base = Policy().state_dict().keys()
-    for used, training_first, in_a_module in ((0, False, False), (2, True, False), (2, True, True)):
-        how = {"used": used, "training_first": training_first, "in_a_module": in_a_module}
+    cases = ((0, False, False, True), (2, True, False, True), (2, True, True, True), (2, False, False, False))
+    for used, training_first, in_a_module, training in cases:
+        how = {"used": used, "training_first": training_first, "in_a_module": in_a_module, "training": training}
         seen = submission.observe("remembered", batches=batches, seed=seed, **how)
         first, second = seen["losses"]
         said = (
@@ -77,7 +78,8 @@ def test_state_dict_is_all_that_the_policy_remembers(submission: Submission, rng
             if in_a_module
             else f"after {len(batches) - 1} batches, by one that had seen {used} in {mode(training_first)} mode"
         )
-        expect(second, f"the next loss of a policy whose state was loaded {said}").equals(first)
+        found = f"the next loss, in {mode(training)} mode, of a policy whose state was loaded {said}"
+        expect(second, found).equals(first)
         expect(listed(seen["names"]), f"what differs in the state_dict of a policy loaded {said}").equals(NOTHING)
         more = {name for name, size in seen["saved"].items() if size > 1 and name not in base}
         expect(listed(more), "which tables of the policy are saved, although they follow from its settings").equals(
@@ -275,7 +277,8 @@ def recognise_warm_up(evidence: Mapping[str, Any]) -> bool:
 def recognise_saved_beside(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[f"{REMEMBERED}/remembered"]
     first, second = seen["losses"]
-    return passed(evidence, KILLED) and passed(evidence, LOSS) and first != second and not seen["in_a_module"]
+    alone_in_training = seen["training"] and not seen["in_a_module"]
+    return passed(evidence, KILLED) and passed(evidence, LOSS) and first != second and alone_in_training
 
 
 @wrong_fix(

@@ -59,12 +59,19 @@ def killed(
 
 
 def remembered(
-    learner: Any, batches: list[dict[str, Tensor]], seed: int, used: int, training_first: bool, in_a_module: bool
+    learner: Any,
+    batches: list[dict[str, Tensor]],
+    seed: int,
+    used: int,
+    training_first: bool,
+    in_a_module: bool,
+    training: bool,
 ) -> dict[str, Any]:
     """The losses of the last batch, of a policy that has seen all others and of one that loaded its state_dict.
 
-    The other policy has seen the first `used` batches, and is in training mode before or only after it loads. It loads
-    alone or as a part of another module, which calls no `load_state_dict` of its parts. `names` are those of the
+    The other policy has seen the first `used` batches, and is in training mode or in evaluation mode when it loads. It
+    loads alone or as a part of another module, which calls no `load_state_dict` of its parts. `training`: whether the
+    last batch's losses are computed in training mode, or in evaluation mode. `names` are those of the
     state_dict's tensors that differ afterwards, and `saved` the number of elements of each tensor.
     """
     first, second = (learner.policy.build_policy(seed) for _ in range(2))
@@ -73,12 +80,14 @@ def remembered(
     second.train(training_first)
     saved, loaded = (nn.ModuleDict({"policy": one}) if in_a_module else one for one in (first, second))
     loaded.load_state_dict(_written_and_read(saved.state_dict()))
-    if not training_first:
-        second.train()
+    first.train(training)
+    if training != training_first:
+        second.train(training)
     losses = [_losses(policy, batches[-1:], seed + 1)[0] for policy in (first, second)]
     return {
         "losses": losses,
         "in_a_module": in_a_module,
+        "training": training,
         "names": sorted(_different(first.state_dict(), second.state_dict())),
         "saved": {name: value.numel() for name, value in first.state_dict().items() if isinstance(value, Tensor)},
     }
