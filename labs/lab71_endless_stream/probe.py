@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import time
 from typing import Any
 from unittest.mock import patch
 
@@ -14,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import get_worker_info
 
 from labs.vla.dataset import collate, demonstrations
 from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 TABLES, EPOCHS, BATCH_SIZE = 64, 12, 16
 HELD_OUT = 256
+WAIT_S = 0.05
 
 
 def epochs(
@@ -31,18 +34,21 @@ def epochs(
     seed: int,
     outside: int = 0,
     read: bool = False,
+    slow: int | None = None,
 ) -> dict[str, Tensor]:
     """All items of `epochs` epochs of one loader, in order: the columns of a batch, each (E * tables, …).
 
     `processes` (E * batches,) is the number of live child processes at each batch, `first_process` the id of the
     oldest one. `outside` seeds the main process's global generators, which the loader must not depend on. With `read`
-    an item is read in the main process first.
+    an item is read in the main process first. The worker `slow` waits after each of its batches.
     """
     for seed_outside in (torch.manual_seed, np.random.seed, random.seed):
         seed_outside(outside)
     loader = learner.policy.build_loader(tables, seed, batch_size, workers)
     if read:
         loader.dataset[0]
+    if slow is not None:
+        loader.collate_fn = _Waiting(loader.collate_fn, slow)
     columns: dict[str, list[Tensor]] = {}
     processes, first_process = [], []
     for batch in learner.policy.stream(loader, epochs):
@@ -157,6 +163,20 @@ def symptom(learner: Any) -> None:
         mean = sum(losses[epoch * steps : (epoch + 1) * steps]) / steps
         print(f"  {epoch:5d}  {mean:5.3f}")
     print(f"\n  loss on {HELD_OUT} other tables: {float(_loss(policy, _other_tables(71))):.3f}")
+
+
+class _Waiting:
+    """A loader's `collate_fn`, after which one worker waits, so that the others draw their next batch before it."""
+
+    def __init__(self, collate_fn: Any, slow: int) -> None:
+        self.collate_fn = collate_fn
+        self.slow = slow
+
+    def __call__(self, items: list[Any]) -> Any:
+        batch, worker = self.collate_fn(items), get_worker_info()
+        if worker is not None and worker.id == self.slow:
+            time.sleep(WAIT_S)
+        return batch
 
 
 def _other_tables(seed: int, count: int = HELD_OUT) -> dict[str, Tensor]:
