@@ -114,7 +114,7 @@ def test_logs_the_mean_of_all_frames(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="One process logs the same numbers",
-    property="One process that validates on the frames of both must log the same means.",
+    property="One process that validates on the frames of both must log the same means. If the loss of one frame is NaN, `validation_loss` must be NaN.",
     instrument="python -c 'from policy import *; from labs.lightning_processes import *; from labs.vla.dataset import collate, demonstrations; b = [collate(demonstrations(n, n), range(n)) | {\"robot\": torch.arange(n) % r} for n, r in ((9, 3), (3, 2))]; print(trainer_of(0, 1, logger=False).validate(build_module(0), ready(b), verbose=False), torch.cat([build_module(0).frame_losses(x) for x in b]).mean())'",
 )
 def test_one_process_logs_the_same(submission: Submission, rng: Rng) -> None:
@@ -135,6 +135,15 @@ def test_one_process_logs_the_same(submission: Submission, rng: Rng) -> None:
     expect(sorted(others), "the other names in one process")
     for word, rest in told:
         expect_mean(word, *rest)
+    spoiled = [dict(batch) for batch in shares[EVERY]]
+    action = spoiled[0]["action"].clone()
+    action[rng.integer(0, len(action)), 0] = torch.nan  # the first step is never padding
+    spoiled[0]["action"] = action
+    (result,) = submission.observe("alone", runs=[spoiled], seed=seed)
+    value = result["values"][0].get("validation_loss")
+    expect(
+        value is not None and value != value, "`validation_loss` is NaN where the loss of one frame is NaN,"
+    ).is_true()
 
 
 @check(

@@ -11,7 +11,8 @@ Notable choices
 - Each process validates on its own share of the held-out recordings. All processes have equally many batches, of any
   size.
 - A validation metric is one number for the whole job: the mean over the frames of all processes, in which every frame
-  counts alike. Callbacks run in every process, so every process needs that number.
+  counts alike. Callbacks run in every process, so every process needs that number. A frame whose loss is NaN is not
+  left out: `validation_loss` is NaN then.
 - Training metrics are for watching a run. They cost nothing: no process waits for another to log them.
 """
 
