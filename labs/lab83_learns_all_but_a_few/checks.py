@@ -71,7 +71,7 @@ def test_every_epoch_has_an_order_of_its_own(submission: Submission, rng: Rng) -
 @check(
     kind="behaviour",
     title="The processes divide the frames in every epoch",
-    property="In every epoch, each frame must be used by at most one process and at most once, all processes must have equally many full batches, and only frames that do not fill a round of them may be left out.",
+    property="In every epoch, each frame must be used by at most one process and at most once, all processes must have equally many full batches, and only frames that do not fill a round of them may be left out, also where a single frame is lacking.",
     instrument="python -c 'from policy import *; from labs.vla.dataset import *; frames = demonstrations(30, 0); print(*(list(build_loader(frames, 4, rank=rank, world_size=2, seed=0).batch_sampler) for rank in (0, 1)), sep=\"\\n\")'",
 )
 def test_processes_divide_the_frames(submission: Submission, rng: Rng) -> None:
@@ -84,6 +84,11 @@ def test_processes_divide_the_frames(submission: Submission, rng: Rng) -> None:
         short = [[len(batch) for batch in batches if len(batch) != asked["batch_size"]] for batches in ranks]
         expect(short, f"sizes of incomplete batches with {processes(world_size)}")
         measured.append((asked, ranks, found, short))
+    for world_size in WORLDS:
+        asked = one_too_few(sizes(rng, world_size))
+        ranks = orders(submission, rng, asked)
+        short = [[len(batch) for batch in batches if len(batch) != asked["batch_size"]] for batches in ranks]
+        measured.append((asked, ranks, by_epoch(ranks, EPOCHS), short))
     for asked, ranks, found, short in measured:
         for rank, batches in enumerate(ranks):
             who = f"process {rank} of {asked['world_size']}"
@@ -241,6 +246,11 @@ def sizes(rng: Rng, world_size: int) -> dict[str, int]:
     whole = LEAST_FRAMES // each + rng.integer(1, 3)
     frames = whole * each + rng.integer(1, each)
     return {"frames": frames, "batch_size": batch_size, "world_size": world_size, "seed": rng.integer(0, 10_000)}
+
+
+def one_too_few(asked: Mapping[str, int]) -> dict[str, int]:
+    """The same with one frame less than another round needs."""
+    return {**asked, "frames": (rounds(asked) + 1) * asked["batch_size"] * asked["world_size"] - 1}
 
 
 def rounds(asked: Mapping[str, int]) -> int:
