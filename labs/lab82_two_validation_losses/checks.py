@@ -57,7 +57,7 @@ def test_processes_keep_the_same_weights(submission: Submission, rng: Rng) -> No
 @check(
     kind="behaviour",
     title="Several processes take the steps of one",
-    property="The weights after training must be those of one process that trains on the mean of all losses, for two processes and for three, with batches of different sizes and with an optimizer that is not linear in the gradient. The returned losses must be the means.",
+    property="The weights after training must be those of one process that trains on the mean of all losses, for two processes and for three, with batches of different sizes and with an optimizer that is not linear in the gradient. The returned losses must be the means. The backward pass of `training_loss` must average all gradients, also outside of `train`.",
     instrument="python -c 'from policy import *; from labs.processes import in_processes; from labs.vla.dataset import batches, demonstrations; work = lambda rank, report: (p := wrap(build_policy(0)), train(p, torch.optim.SGD(p.parameters(), lr=0.1), batches(demonstrations(8, rank), 4, 1, rank)), report([sum(w.grad.square().sum().item() for w in m.parameters() if w.grad is not None) for m in (p.backbone, p.head)])); print([one.results for one in in_processes(work, 2)])'",
 )
 def test_processes_take_the_steps_of_one(submission: Submission, rng: Rng) -> None:
@@ -80,6 +80,7 @@ def test_processes_take_the_steps_of_one(submission: Submission, rng: Rng) -> No
             expect(torch.tensor(result["losses"]), f"the losses that {who} returned").close_to(
                 torch.tensor(means), rtol=1e-3, atol=1e-5
             )
+    expect_mean_gradients(submission, rng, rng.seed())
 
 
 @check(
@@ -186,6 +187,19 @@ def trained(submission: Submission, given: Training, seed: int) -> list[dict[str
     results = [rank["returned"] for rank in ranks]
     expect(listed(parameter_names() - results[0]["before"].keys()), "what a trained policy lacks").equals("nothing")
     return results
+
+
+def expect_mean_gradients(submission: Submission, rng: Rng, seed: int) -> None:
+    """After one backward pass, without `train`, all processes must have the mean of their gradients."""
+    given = training(rng, processes=2, steps=1)
+    ranks = submission.observe("backward", batches=[batch for (batch,) in given["streams"]], seed=seed)
+    expect(endings(ranks), "how two processes ended that called `training_loss` and backward()").equals(BOTH_FINISHED)
+    before = as_split(dict(Policy.from_base(seed=seed).named_parameters()))
+    wanted = as_split(reference(given, seed)[0][0])
+    for rank, result in enumerate(ranks):
+        found = {name: value.detach() - result["returned"][name] for name, value in before.items()}
+        where = f"where the gradients of process {rank}, after `training_loss` and backward() alone, are not the means"
+        expect(departures(found, wanted, before), where).equals("nothing")
 
 
 def as_split(values: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -42,6 +42,18 @@ def trained_together(
     return run_in_processes(work, len(streams))
 
 
+def backward(learner: Any, batches: list[Batch], seed: int) -> list[dict[str, Any]]:
+    """`training_loss` and a backward pass, in one process per batch; `returned` has the gradients, zeros for none."""
+
+    def work(rank: int) -> dict[str, Tensor]:
+        wrapped = learner.policy.wrap(learner.policy.build_policy(seed)).train()
+        learner.policy.training_loss(wrapped, batches[rank]).backward()
+        named = _named(learner.policy.unwrap(wrapped))
+        return {name: torch.zeros_like(one) if one.grad is None else one.grad for name, one in named.items()}
+
+    return run_in_processes(work, len(batches))
+
+
 def validated_alone(learner: Any, batch: Batch, seed: int, alone: int) -> list[dict[str, Any]]:
     """Process `alone` of two validates a wrapped policy that is in training mode; the other one does not.
 
