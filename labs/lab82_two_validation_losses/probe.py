@@ -26,32 +26,20 @@ Work = Callable[[int], Any]
 
 
 def trained_together(
-    learner: Any, streams: list[list[Batch]], seed: int, rate: float, normalized: bool
+    learner: Any, streams: list[list[Batch]], seed: int, rate: float, normalized: bool, without_train: bool = False
 ) -> list[dict[str, Any]]:
     """Train in one process per stream of batches; returns a result for each process.
 
     With `normalized` each gradient is divided by its size, so that the step is not linear in it; else it is plain SGD.
     `returned` has the `losses`, the parameters `before` training and at the `end`, their hashes after each of the
     `steps`, whether the policy was in `training` mode, and the `events`. Each process builds a policy of its own: the
-    first from `seed`.
+    first from `seed`. `without_train` adds the `gradients` that `training_loss` and a backward pass give before that.
     """
 
     def work(rank: int) -> dict[str, Any]:
-        return _train(learner, streams[rank], seed + rank, rate, normalized)
+        return _train(learner, streams[rank], seed + rank, rate, normalized, without_train)
 
     return run_in_processes(work, len(streams))
-
-
-def backward(learner: Any, batches: list[Batch], seed: int) -> list[dict[str, Any]]:
-    """`training_loss` and a backward pass, in one process per batch; `returned` has the gradients, zeros for none."""
-
-    def work(rank: int) -> dict[str, Tensor]:
-        wrapped = learner.policy.wrap(learner.policy.build_policy(seed)).train()
-        learner.policy.training_loss(wrapped, batches[rank]).backward()
-        named = _named(learner.policy.unwrap(wrapped))
-        return {name: torch.zeros_like(one) if one.grad is None else one.grad for name, one in named.items()}
-
-    return run_in_processes(work, len(batches))
 
 
 def validated_alone(learner: Any, batch: Batch, seed: int, alone: int) -> list[dict[str, Any]]:
@@ -187,10 +175,13 @@ def _joined(together: tuple[Batch, ...]) -> Batch:
     return {name: torch.cat([batch[name] for batch in together]) for name in together[0]}
 
 
-def _train(learner: Any, stream: list[Batch], seed: int, rate: float, normalized: bool) -> dict[str, Any]:
+def _train(
+    learner: Any, stream: list[Batch], seed: int, rate: float, normalized: bool, without_train: bool
+) -> dict[str, Any]:
     """The training of one process."""
     wrapped = learner.policy.wrap(learner.policy.build_policy(seed).eval())
     inner = learner.policy.unwrap(wrapped)
+    gradients = _gradients(learner, wrapped, stream[0]) if without_train else {}
     before, steps = _copy(inner), []
     modes: list[bool] = []
     optimizer = sgd(rate, normalized=normalized)(list(inner.parameters()))
@@ -205,7 +196,17 @@ def _train(learner: Any, stream: list[Batch], seed: int, rate: float, normalized
         "end": _copy(inner),
         "training": bool(modes) and all(modes),
         "events": events,
+        "gradients": gradients,
     }
+
+
+def _gradients(learner: Any, wrapped: Any, batch: Batch) -> dict[str, Tensor]:
+    """The gradients of a batch's training loss in training mode, zeros for none; leaves none, and evaluation mode."""
+    learner.policy.training_loss(wrapped.train(), batch).backward()
+    named = _named(learner.policy.unwrap(wrapped))
+    found = {name: torch.zeros_like(one) if one.grad is None else one.grad.clone() for name, one in named.items()}
+    wrapped.eval().zero_grad(set_to_none=True)
+    return found
 
 
 def _record_events(policy: Any) -> list[str]:
