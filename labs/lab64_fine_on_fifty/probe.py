@@ -69,6 +69,7 @@ def reads(learner: Any, lengths: list[list[int]], order: list[tuple[int, int]]) 
     alive. `left`: how many are alive after each of the data sets has been dropped, in their order, before the garbage
     collector runs.
     """
+    gc.freeze()  # a data set that collects garbage at every read must not search all of torch each time
     recordings = [black(own) for own in lengths]
     datasets = [learner.policy.RecordedFrames(own) for own in recordings]
     decoded, alive, left = [], [], []
@@ -86,6 +87,7 @@ def reads(learner: Any, lengths: list[list[int]], order: list[tuple[int, int]]) 
                 left.append((counter.live - before) // IMAGE)
         finally:
             gc.enable()
+            gc.unfreeze()
     return {"decoded": torch.tensor(decoded), "alive": torch.tensor(alive), "left": left}
 
 
