@@ -146,12 +146,16 @@ def optimized(learner: Any, gradients: list[float]) -> dict[str, Any]:
 
 
 def drawn(learner: Any, seed: int, state: int) -> dict[str, Any]:
-    """The input table of a fresh policy, and whether the caller's random state, seeded with `state`, is the same."""
+    """The input table of a fresh policy and the ids of its action tokens.
+
+    Also whether the caller's random state, seeded with `state`, is the same afterwards.
+    """
     torch.manual_seed(state)
     before = torch.get_rng_state()
     policy, _ = learner.policy.build_training(seed)
     kept = torch.equal(before, torch.get_rng_state())
-    return {"input table": policy.language_model.embed_tokens.weight, "random state kept": kept}
+    table = policy.language_model.embed_tokens.weight
+    return {"input table": table, "ids": policy.head.ids, "random state kept": kept}
 
 
 def tokenizer(learner: Any, first: list[str], then: list[str]) -> dict[str, Any]:
