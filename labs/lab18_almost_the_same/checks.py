@@ -31,13 +31,15 @@ LAYOUTS = ("transposed", "sliced", "expanded")
 @check(
     kind="behaviour",
     title="Backward is the derivative of forward",
-    property="The gradients of gate and up must be the derivative of silu(gate) * up to the last digits, in float64 and in float32, for any shape, also if the other input is frozen; and forward must be bit for bit silu(gate) * up.",
+    property="The gradients of gate and up must be the derivative of silu(gate) * up to the last digits, in float64 and in float32, for any shape, also at a gate of 0, of 60 and of -60, and if the other input is frozen; and forward must be bit for bit silu(gate) * up.",
     instrument="python -c 'from policy import *; import debugkit; print(debugkit.gradcheck(GatedActivation, torch.randn(2, 3), torch.randn(2, 3)))'",
 )
 def test_gradient_is_the_derivative(submission: Submission, rng: Rng) -> None:
     shapes = ((rng.integer(2, 5), rng.integer(5, 9), 12), (rng.integer(20, 40), 3), (1,), (2, 3))
     for shape, dtype in zip(shapes, (torch.float64, torch.float64, torch.float64, torch.float32), strict=True):
         gate, up, incoming = (rng.normal(*shape, std=2.0, dtype=dtype) for _ in range(3))
+        if shape == shapes[1]:
+            gate[:3, 0] = torch.tensor([0.0, 60.0, -60.0])
         seen = submission.observe("gradients", gate=gate, up=up, incoming=incoming)
         if shape == shapes[0]:
             expect(formula(seen.get("gate"), gate, up, incoming), "formula")

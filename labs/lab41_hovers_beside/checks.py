@@ -35,6 +35,8 @@ HORIZON = 4
 LOUD = 100.0
 """Factor on a fresh last layer. Errors are then much larger than 1, and most actions outside of the bounds."""
 CENTIMETRES = 100.0
+TWO_MILLIMETRES = 0.02
+"""Times the usual range, which is about a decimetre."""
 ROUNDING = 1e-5
 """In metres."""
 EPISODES = 50
@@ -44,7 +46,7 @@ SUCCESS_BAR = 0.8
 @check(
     kind="behaviour",
     title="Actions survive the round trip",
-    property="Inside the bounds, unnormalise(normalise(action)) must equal the action and normalise(unnormalise(x)) must equal x; values outside must be clipped. The gripper must not change.",
+    property="Inside the bounds, unnormalise(normalise(action)) must equal the action and normalise(unnormalise(x)) must equal x; values outside must be clipped; for ranges of decimetres and of a few millimetres. The gripper must not change.",
     instrument="debugkit.check(policy, batch, select=['DK401'])",
 )
 def test_round_trip(submission: Submission, rng: Rng) -> None:
@@ -53,6 +55,7 @@ def test_round_trip(submission: Submission, rng: Rng) -> None:
         ("first", 1.0, (rng.integer(5, 40),), True),
         ("second", 1.0, (3, 5), True),
         ("third", CENTIMETRES, (), False),
+        ("fourth", TWO_MILLIMETRES, (4,), True),
     ):
         demos = lopsided_demonstrations(rng, 300, unit=unit, grips=grips)
         low, high = bounds(demos)
@@ -67,7 +70,8 @@ def test_round_trip(submission: Submission, rng: Rng) -> None:
         if case == "first":
             expect(explain(seen["unnormalised"], normalised, low, high), "formula")
             expect(close(seen["normalised"][..., :2], ((action - low) / (high - low))[..., :2]), "on [0, 1]")
-        of = f"(actions of shape {list(action.shape)}, in {'metres' if unit == 1 else 'centimetres'})"
+        units = {CENTIMETRES: "in centimetres", TWO_MILLIMETRES: "with a range of a few millimetres"}
+        of = f"(actions of shape {list(action.shape)}, {units.get(unit, 'in metres')})"
         trips += [
             (seen["returned"], action, f"after normalise and unnormalise {of}"),
             (seen["normalised_again"], normalised, f"after unnormalise and normalise {of}"),
