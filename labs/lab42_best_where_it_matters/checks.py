@@ -25,7 +25,7 @@ ERROR_BAR = 0.5
 @check(
     kind="behaviour",
     title="An error of one is a loss of one",
-    property="If every number of the steps that exist has an error of c, the loss must be c, for any share of padding, any chunk length and any number of joints.",
+    property="If every number of the steps that exist has an error of c, the loss must be c, for any share of padding, also where chunks have no step at all, any chunk length and any number of joints.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
 def test_constant_error_is_the_loss(submission: Submission, rng: Rng) -> None:
@@ -34,10 +34,13 @@ def test_constant_error_is_the_loss(submission: Submission, rng: Rng) -> None:
         feature = rng.normal(size, WIDTH)
         chunk = submission.observe("chunk", feature=feature, horizon=horizon, action_dim=action_dim, seed=seed)
         expect(chunk, "the chunk").has_shape(size, horizon, action_dim)
-        for longest in (horizon, max(1, horizon // 2), 1):
+        for longest in (horizon, max(1, horizon // 2), 1, 0):
             off = float(rng.uniform(1, low=0.3, high=2.0)) + 2 * number
             target = chunk + off * (2.0 * rng.boolean(size, horizon, action_dim).float() - 1)
-            is_pad, training = padding(rng, size, horizon, longest), longest < horizon
+            is_pad, training = padding(rng, size, horizon, max(longest, 1)), longest < horizon
+            if longest == 0:  # one step in all, so all chunks but one are empty
+                is_pad[:] = True
+                is_pad[rng.integer(0, size), 0] = False
             seen = submission.observe(
                 "head_loss", feature=feature, target=target, is_pad=is_pad, seed=seed, training=training
             )
