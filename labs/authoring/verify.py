@@ -73,10 +73,10 @@ def verify(
     """Read the lab's files, then grade its starter, solution, alternatives, wrong fixes and stub.
 
     A lab with violations in its files is not graded. Structural checks run on five seeds, those of wrong fixes and all
-    outcomes on two; with `full` everything on five, and the result is recorded if there is no violation. `scope` can leave the grading out. `chance_seeds`
-    is the number of seeds on which the structural checks of the solution and the alternatives run as well, so that none
-    refuses a correct fix by chance; they have a record of their own, and recorded seeds are not repeated. `say`
-    receives the name of each step. Raises OSError, SandboxError, BenchError.
+    outcomes on two; with `full` everything on five, and the result is recorded if there is no violation. `scope` can
+    leave the grading out. `chance_seeds` is the number of seeds on which the structural checks of the solution and the
+    alternatives run as well, so that none refuses a correct fix by chance; they have a record of their own, and
+    recorded seeds are not repeated. `say` receives the name of each step. Raises OSError, SandboxError, BenchError.
     """
     result = Verification(lab)
     try:
