@@ -36,7 +36,7 @@ _NO_PART = ("feedback.py", "comparison.py", "documents.py", "answers.py")
 # How debugkit is run on a lab: it decides what debugkit finds, and no grade.
 _DIAGNOSIS = "sandbox/diagnosis.py"
 # The first two count by their fields; the others make what pages and handouts show.
-_NOT_GRADED = ("lab.toml", "capstone.toml", "figures.py", "make_evidence.py", "make_history.py")
+NOT_GRADED = ("lab.toml", "capstone.toml", "figures.py", "make_evidence.py", "make_history.py")
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,35 +72,41 @@ def _deciding(lab: Lab) -> tuple[str, str, str]:
 @functools.cache
 def folder_hash(folder: Path, left_out: tuple[str, ...] = ()) -> str:
     """The hash of a folder's files, Markdown and `left_out` apart; computed once in a process."""
-    return _digest({name: canonical_form(name, content) for name, content in _files(folder) if name not in left_out})
+    return digest({name: canonical_form(name, content) for name, content in lab_files(folder) if name not in left_out})
 
 
 def _of_the_detectors() -> str:
     diagnosis = _GRADER / _DIAGNOSIS
-    return _digest({"": folder_hash(_DEBUGKIT), _DIAGNOSIS: canonical_form(diagnosis.name, diagnosis.read_bytes())})
+    return digest({"": folder_hash(_DEBUGKIT), _DIAGNOSIS: canonical_form(diagnosis.name, diagnosis.read_bytes())})
 
 
 def _of_lab(lab: Lab) -> str:
-    forms = {"lab.toml": repr([getattr(lab, field) for field in FIELDS])}
-    if isinstance(lab, Capstone):
-        forms["faults"] = repr([fault.checks for fault in lab.faults])
-    if lab.questions:
-        forms["questions"] = repr([(one.id, one.form, one.unit, one.choices) for one in lab.questions])
+    forms = form_of_facts(lab)
     for kind, folder in (("lab", lab.folder), ("solution", lab.solution)):
-        for name, content in _files(folder):
-            if name not in (*RECORDS, *_NOT_GRADED) and not name.endswith(".diff"):
+        for name, content in lab_files(folder):
+            if name not in (*RECORDS, *NOT_GRADED) and not name.endswith(".diff"):
                 forms[f"{kind}/{name}"] = canonical_form(name, content, PROSE if name == "checks.py" else None)
     for path in variant_paths(lab):
-        forms[f"variant/{path.stem}"] = _form_of_variant(lab, path)
+        forms[f"variant/{path.stem}"] = form_of_variant(lab, path)
     for path in _with_imports(lab):
         if lab.folder not in path.parents:
             forms[path.relative_to(_PACKAGE).as_posix()] = canonical_form(path.name, path.read_bytes())
     for path, source in used_of_debugkit(_with_imports(lab), _DEBUGKIT).items():
         forms[path.relative_to(_DEBUGKIT.parent).as_posix()] = canonical_form(path.name, source.encode())
-    return _digest(forms)
+    return digest(forms)
 
 
-def _form_of_variant(lab: Lab, path: Path) -> str:
+def form_of_facts(lab: Lab) -> dict[str, str]:
+    """The forms of what lab.toml and capstone.toml say and a grade depends on."""
+    forms = {"lab.toml": repr([getattr(lab, field) for field in FIELDS])}
+    if isinstance(lab, Capstone):
+        forms["faults"] = repr([fault.checks for fault in lab.faults])
+    if lab.questions:
+        forms["questions"] = repr([(one.id, one.form, one.unit, one.choices) for one in lab.questions])
+    return forms
+
+
+def form_of_variant(lab: Lab, path: Path) -> str:
     """The form of the submission that it makes: how the edit is written does not matter."""
     try:
         variant = read_variant(path)
@@ -118,7 +124,8 @@ def _with_imports(lab: Lab) -> list[Path]:
     return with_shared_modules([lab.folder / name for name in names if name.endswith(".py")], _PACKAGE)
 
 
-def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+def lab_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of a folder's files that may count, in order."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         hidden = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
@@ -126,8 +133,9 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
             yield name.as_posix(), path.read_bytes()
 
 
-def _digest(forms: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
+def digest(forms: Mapping[str, str]) -> str:
+    """SHA-256 of named forms."""
+    hashed = hashlib.sha256()
     for name, form in sorted(forms.items()):
-        digest.update(f"{name}\0{len(form)}\0{form}".encode())
-    return digest.hexdigest()
+        hashed.update(f"{name}\0{len(form)}\0{form}".encode())
+    return hashed.hexdigest()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,9 +141,11 @@ def judge_stub(stub: Graded) -> Iterator[Violation]:
             yield Violation("stub refused", f"zeros of the correct shapes pass every check (seed {grade.seed})")
 
 
-def judge_checks_can_fail(declared: Declared, failing: Sequence[Graded]) -> Iterator[Violation]:
-    """Every behaviour check refuses something: the starter, a wrong fix or the stub."""
-    failed = {check.id for graded in failing for grade in graded.grades for check in grade.failed_checks}
+def judge_checks_can_fail(
+    declared: Declared, failing: Sequence[Graded], known: Collection[str] = ()
+) -> Iterator[Violation]:
+    """Every behaviour check refuses something: the starter, a wrong fix or the stub. Of `known` it is known."""
+    failed = {check.id for graded in failing for grade in graded.grades for check in grade.failed_checks} | {*known}
     for check in declared.checks:
         if check.kind == "behaviour" and check.id not in failed:
             yield Violation("checks can fail", f"{check.id} refuses neither the starter nor any wrong fix")

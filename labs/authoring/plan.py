@@ -9,8 +9,11 @@ from typing import Literal
 from labs.authoring.verified import Stale, why_stale
 from labs.grading.catalog import Lab
 
-Scope = Literal["files", "rules", "all"]
-"""`files`: read the files. `rules`: also run debugkit on starter and correct fixes. `all`: also grade submissions."""
+Scope = Literal["files", "rules", "changes", "all"]
+"""`files`: read the files. `rules`: also run debugkit on starter and correct fixes. `all`: also grade submissions.
+
+`changes`: the same without the grades that a change of checks and new submissions cannot alter.
+"""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Task:
 def plan(labs: Iterable[Lab], *, changed: bool) -> list[Task]:
     """A task for each lab. With `changed`, a lab whose full verification holds is only read, not graded.
 
+    Where only checks, recognisers or new variants are different, the grades that do not depend on them are left out.
     Where debugkit alone changed, its rules run on the starter and the correct fixes: grades do not depend on it. What a
     lab itself uses of debugkit is one of the lab's own files.
     """
@@ -34,5 +38,6 @@ def plan(labs: Iterable[Lab], *, changed: bool) -> list[Task]:
 def _task(lab: Lab, stale: Stale | None) -> Task:
     if stale is None:
         return Task(lab, "files")
-    rules_alone = stale.changed == ("debugkit",)
-    return Task(lab, "rules" if rules_alone else "all", stale.sentence)
+    if stale.changed == ("debugkit",):
+        return Task(lab, "rules", stale.sentence)
+    return Task(lab, "all" if stale.changes is None else "changes", stale.sentence)

@@ -45,11 +45,11 @@ def used_of_debugkit(paths: Iterable[Path], package: Path | None = None) -> dict
     return {path: source for path, source in found.items() if path != package / _DECLARATIONS}
 
 
-def used_definitions(uses: Iterable[Use], resolve: Resolve) -> dict[Path, str]:
+def used_definitions(uses: Iterable[Use], resolve: Resolve, *, split_imports: bool = False) -> dict[Path, str]:
     """For each module that is used, directly or through another, the source of what is used of it.
 
     These are the top-level statements that define the names, those that these refer to, and those that run when the
-    module is imported and define nothing.
+    module is imported and define nothing. With `split_imports` an import of several names counts as one of each.
     """
     modules: dict[Path, _Module] = {}
     waiting = list(uses)
@@ -61,7 +61,7 @@ def used_definitions(uses: Iterable[Use], resolve: Resolve) -> dict[Path, str]:
         seen.add(use)
         path, name = use
         if path not in modules:
-            modules[path] = _Module(path)
+            modules[path] = _Module(path, split_imports)
         for statement in modules[path].include(name):
             waiting += (use for node in ast.walk(statement) for use in used_by(node, resolve))
     return {path: module.source() for path, module in sorted(modules.items())}
@@ -70,8 +70,9 @@ def used_definitions(uses: Iterable[Use], resolve: Resolve) -> dict[Path, str]:
 class _Module:
     """The statements of a module, and which of them are included so far."""
 
-    def __init__(self, path: Path) -> None:
-        self._body = ast.parse(path.read_text(encoding="utf-8")).body
+    def __init__(self, path: Path, split_imports: bool) -> None:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        self._body = [part for one in body for part in _split(one)] if split_imports else body
         self._defining: dict[str, list[int]] = {}
         for number, statement in enumerate(self._body):
             for name in _defined(statement):
@@ -100,6 +101,15 @@ class _Module:
         """The included statements in their order."""
         chosen = [statement for number, statement in enumerate(self._body) if number in self._included]
         return ast.unparse(ast.Module(body=chosen, type_ignores=[]))
+
+
+def _split(statement: ast.stmt) -> list[ast.stmt]:
+    """An import of several names as several imports."""
+    if isinstance(statement, ast.ImportFrom):
+        return [ast.ImportFrom(statement.module, [alias], statement.level) for alias in statement.names]
+    if isinstance(statement, ast.Import):
+        return [ast.Import([alias]) for alias in statement.names]
+    return [statement]
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:

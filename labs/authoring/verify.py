@@ -14,10 +14,11 @@ from labs.authoring.lesson_run import difference_from_lesson
 from labs.authoring.lint import lint
 from labs.authoring.lint_capstone import judge_partial_fixes, judge_starter_has_every_fault
 from labs.authoring.mutation.record import FILE as MUTANTS
+from labs.authoring.parts import SOLUTION, STARTER, Changes
 from labs.authoring.plan import Scope
 from labs.authoring.stub import stub
 from labs.authoring.variants import Variant, alternatives, base_files, wrong_fixes
-from labs.authoring.verified import renew, write_verified
+from labs.authoring.verified import complete, renew, why_stale, write_verified
 from labs.authoring.violation import Violation
 from labs.capstones.capstone import Capstone
 from labs.grading import diagnose, grade
@@ -84,15 +85,18 @@ def verify(
         result.violations += lint(lab, declared)
     except (CheckError, SyntaxError) as error:
         result.violations.append(Violation("checks", f"checks.py or another file of the lab cannot be read: {error}"))
+    stale = why_stale(lab) if scope == "changes" else None
     if result.ok and scope != "files":
-        grading = _Grading(lab, declared, launcher, full, say, result)
-        result.violations += grading.violations() if scope == "all" else grading.violations_of_rules()
+        grading = _Grading(lab, declared, launcher, full, say, result, None if stale is None else stale.changes)
+        result.violations += grading.violations_of_rules() if scope == "rules" else grading.violations()
     if result.ok and chance_seeds:
         result.violations += refusals_by_chance(lab, launcher, chance_seeds, say)
-    if full and scope == "all" and result.ok:
-        write_verified(lab, result.grades, result.margins)
+    if full and scope in ("all", "changes") and result.ok:
+        write_verified(lab, result.grades, result.margins, before=None if stale is None else stale.record)
     if full and scope == "rules" and result.ok:
         renew(lab)
+    if full and scope == "files" and result.ok:
+        complete(lab)
     return result
 
 
@@ -106,9 +110,11 @@ class _Grading:
     full: bool
     say: Callable[[str], None]
     result: Verification
+    changes: Changes | None = None
+    """Grade only what depends on these; None: everything."""
 
     def violations(self) -> Iterator[Violation]:
-        starter = self._grade("the starter", base_files(self.lab, "starter"), structural=self._seeds)
+        starter = self._grade(STARTER, base_files(self.lab, "starter"), structural=self._seeds)
         yield from grading_rules.judge_starter(starter, self.declared)
         yield from self._correct()
         wrongs = wrong_fixes(self.lab)
@@ -116,7 +122,8 @@ class _Grading:
         if (self.lab.folder / MUTANTS).is_file():
             yield from grading_rules.judge_near_misses(self.declared, wrongs)
         refused = []
-        for wrong in wrongs:
+        asked = [wrong for wrong in wrongs if self._is_to_grade(wrong)]
+        for wrong in asked:
             graded = self._wrong(wrong)
             yield from grading_rules.judge_wrong(wrong, graded, self.declared)
             refused.append(graded)
@@ -127,7 +134,8 @@ class _Grading:
             stubbed = self._grade("the stub", self._stub(), trained=self._seeds[:1])
             yield from grading_rules.judge_stub(stubbed)
             refused.append(stubbed)
-        yield from grading_rules.judge_checks_can_fail(self.declared, [starter, *refused])
+        known = set() if self.changes is None else {one.id for one in self.declared.checks} - self.changes.checks
+        yield from grading_rules.judge_checks_can_fail(self.declared, [starter, *refused], known)
         yield from self.violations_of_rules()
         if self.full and not isinstance(self.lab, Capstone):
             yield from self._shown_run()
@@ -157,7 +165,7 @@ class _Grading:
             yield from grading_rules.judge_silence(name, found)
 
     def _correct(self) -> Iterator[Violation]:
-        solution = self._grade_correct("the solution", base_files(self.lab, "solution"))
+        solution = self._grade_correct(SOLUTION, base_files(self.lab, "solution"))
         yield from grading_rules.judge_correct(solution, self.declared)
         yield from grading_rules.judge_margin(solution)
         self.result.margins = grading_rules.margins(solution)
@@ -165,12 +173,21 @@ class _Grading:
             graded = self._grade_correct(alternative.label, alternative.files(self.lab))
             yield from grading_rules.judge_correct(graded, self.declared)
 
+    def _is_to_grade(self, wrong: Variant) -> bool:
+        return self._is_in_question(wrong) or (self.changes is not None and self.changes.names)
+
+    def _is_in_question(self, wrong: Variant) -> bool:
+        """Whether the check that it names may no longer refuse it."""
+        changes = self.changes
+        return changes is None or wrong.label in changes.added or wrong.refused_by in changes.checks
+
     def _wrong(self, wrong: Variant) -> Graded:
         """Its grades; it is trained only if an outcome check must refuse it."""
         files = wrong.files(self.lab)
+        seeds = self._some_seeds if self._is_in_question(wrong) else self._seeds[:QUICK]
         if any(check.id == wrong.refused_by and check.kind == "outcome" for check in self.declared.checks):
-            return self._grade(wrong.label, files, trained=self._some_seeds, all_checks=True)
-        return self._grade(wrong.label, files, structural=self._some_seeds)
+            return self._grade(wrong.label, files, trained=seeds, all_checks=True)
+        return self._grade(wrong.label, files, structural=seeds)
 
     def _findings(self, files: Submission) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = diagnose(self.lab, files, server=self.launcher)["findings"]
@@ -186,8 +203,13 @@ class _Grading:
         return self._seeds if self.full else self._seeds[:QUICK]
 
     def _grade_correct(self, name: str, files: Submission) -> Graded:
-        trained = self._some_seeds
+        trained = self._some_seeds if self._is_to_train(name) else ()
         return self._grade(name, files, trained=trained, structural=self._seeds[len(trained) :])
+
+    def _is_to_train(self, correct: str) -> bool:
+        changes = self.changes
+        outcomes = {check.id for check in self.declared.checks if check.kind == "outcome"}
+        return changes is None or correct in changes.added or not outcomes.isdisjoint(changes.checks)
 
     def _grade(
         self, name: str, files: Submission, *, trained: Seeds = (), structural: Seeds = (), all_checks: bool = False

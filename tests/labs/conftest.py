@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from labs import cli
+from labs.authoring import verify as verification
+from labs.authoring.variants import alternatives, wrong_fixes
 from labs.grading import catalog
 from labs.grading.catalog import Lab
+from labs.grading.grades import Grade
 from labs.learner.workspace import Workspace, make_workspace
 
 COLLECTION = Path(__file__).parent / "collection"
@@ -75,3 +80,33 @@ def lab_command(in_workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> C
         return code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Counter[str]]]:
+    """Grades with outcomes, without, and runs of debugkit's rules, of each submission in a verification."""
+
+    def verify(lab: Lab, **how: Any) -> dict[str, Counter[str]]:
+        found: dict[str, Counter[str]] = {}
+        solution = (lab.solution / "policy.py").read_text()
+        names = {(lab.folder / "policy.py").read_text(): "starter", solution: "solution"}
+        names |= {one.files(lab)["policy.py"]: one.name for one in [*wrong_fixes(lab), *alternatives(lab)]}
+
+        def count(files: dict[str, str], what: str) -> None:
+            found.setdefault(names.get(files["policy.py"], "stub"), Counter())[what] += 1
+
+        def grade(lab: Lab, files: dict[str, str], *, kinds: tuple[str, ...], **_: Any) -> Grade:
+            count(files, "whole" if "outcome" in kinds else "structural")
+            return Grade(lab.id, lab.slug, "failed", None, 0.0, 1)
+
+        def diagnose(_: Lab, files: dict[str, str], **__: Any) -> dict[str, Any]:
+            count(files, "rules")
+            return {"findings": []}
+
+        monkeypatch.setattr(verification, "grade", grade)
+        monkeypatch.setattr(verification, "diagnose", diagnose)
+        monkeypatch.setattr(verification, "difference_from_lesson", lambda *_: None)
+        verification.verify(lab, None, **how)  # type: ignore[arg-type]
+        return found
+
+    return verify

@@ -22,66 +22,39 @@ from labs.authoring import verify as verification
 from labs.authoring.content_hash import Content
 from labs.authoring.lesson_run import difference_from_lesson, without_smallest
 from labs.authoring.plan import Task, plan
-from labs.authoring.variants import alternatives, wrong_fixes
 from labs.authoring.verified import write_verified
 from labs.authoring.verify_many import OnDemandServer
 from labs.grading import ForkServer, catalog
 from labs.grading.catalog import Lab
-from labs.grading.grades import Grade
 from labs.learner.lesson import lesson_file
 
 EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-def asked(lab: Lab, monkeypatch: pytest.MonkeyPatch, **how: Any) -> dict[str, Counter[str]]:
-    """Grades with outcomes, without, and runs of debugkit's rules, of each submission."""
-    found: dict[str, Counter[str]] = {}
-    solution = (lab.solution / "policy.py").read_text()
-    names = {(lab.folder / "policy.py").read_text(): "starter", solution: "solution"}
-    names |= {one.files(lab)["policy.py"]: one.name for one in [*wrong_fixes(lab), *alternatives(lab)]}
-
-    def count(files: dict[str, str], what: str) -> None:
-        found.setdefault(names.get(files["policy.py"], "stub"), Counter())[what] += 1
-
-    def grade(lab: Lab, files: dict[str, str], *, kinds: tuple[str, ...], **_: Any) -> Grade:
-        count(files, "whole" if "outcome" in kinds else "structural")
-        return Grade(lab.id, lab.slug, "failed", None, 0.0, 1)
-
-    def diagnose(_: Lab, files: dict[str, str], **__: Any) -> dict[str, Any]:
-        count(files, "rules")
-        return {"findings": []}
-
-    monkeypatch.setattr(verification, "grade", grade)
-    monkeypatch.setattr(verification, "diagnose", diagnose)
-    monkeypatch.setattr(verification, "difference_from_lesson", lambda *_: None)
-    verification.verify(lab, None, **how)  # type: ignore[arg-type]
-    return found
+Asked = Callable[..., dict[str, Counter[str]]]
 
 
 @pytest.mark.parametrize(
     ("full", "correct"), [(False, {"whole": 2, "structural": 3}), (True, {"whole": 5})], ids=["quick", "full"]
 )
 def test_structural_checks_run_on_five_seeds_and_outcomes_on_two_or_all(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, full: bool, correct: dict[str, int]
+    lab: Lab, asked: Asked, full: bool, correct: dict[str, int]
 ) -> None:
-    found = asked(lab, monkeypatch, full=full)
+    found = asked(lab, full=full)
     assert found.pop("stub") == {"whole": 1}
     assert found.pop("solution") == found.pop("alternative_addcmul") == correct
-    assert found == {name: {"structural": 5} for name in ("starter", "clamp", "drop_the_mean", "tuned_gain")}
+    assert found.pop("starter") == {"structural": 5}
+    assert found == {name: {"structural": 5 if full else 2} for name in ("clamp", "drop_the_mean", "tuned_gain")}
 
 
 @pytest.mark.parametrize(
     ("scope", "submissions"), [("files", []), ("rules", ["starter", "solution", "alternative_addcmul"])]
 )
-def test_a_smaller_scope_grades_nothing(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, scope: str, submissions: list[str]
-) -> None:
+def test_a_smaller_scope_grades_nothing(lab: Lab, asked: Asked, scope: str, submissions: list[str]) -> None:
     with_rules = msgspec.structs.replace(lab, rules=("DK002",))
     probe = lab.folder / "probe.py"
     probe.write_text(probe.read_text() + "\n\ndef subject(learner):\n    return {}\n")
-    assert asked(with_rules, monkeypatch, scope=scope) == {name: {"rules": 1} for name in submissions}
+    assert asked(with_rules, scope=scope) == {name: {"rules": 1} for name in submissions}
 
 
 def test_a_lab_is_graded_again_only_where_something_changed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +71,11 @@ def test_a_lab_is_graded_again_only_where_something_changed(lab: Lab, monkeypatc
     date = json.loads((lab.solution / "verified.json").read_text())["date"]
     for part, sentence in verified.PARTS.items():
         now = msgspec.structs.replace(Content("a", "b", "c", "d"), **{part: "new"})
-        only = "rules" if part == "debugkit" else "all"
-        assert scope() == (only, f"{sentence} changed since {date}")
+        only = {"debugkit": "rules", "lab": "changes"}.get(part, "all")
+        what = "its recognisers or its probe" if part == "lab" else sentence
+        assert scope() == (only, f"{what} changed since {date}")
+    now = Content("new", "b", "new", "d")
+    assert scope() == ("all", f"its own files and the grader changed since {date}")
 
 
 def test_where_debugkit_alone_changed_the_record_holds_again_after_its_rules_ran(
@@ -174,7 +150,7 @@ def test_what_holds_is_listed_and_what_changed_is_verified_with_the_reason(
     (unchanged.folder / "hints.md").write_text((unchanged.folder / "hints.md").read_text() + "\nAnd so on.\n")
     code, out, err = lab_command("dev", "verify", "--changed")
     assert code == 0, out + err
-    assert "✓ 04  swapped_order  31 grades · its own files changed since" in out
+    assert "✓ 04  swapped_order  22 grades · test_equals_the_reference changed since" in out
     assert "unchanged since their full verification: 03" in out
     assert "2 of 2 labs meet the requirements" in out
 
