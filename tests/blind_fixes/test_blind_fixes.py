@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from blind_fixes.corpus import ACCEPTED, counts, fixes_of, results
+from blind_fixes.corpus import ACCEPTED, TRIALS, Counts, counts, fixes_of, results
 from labs.authoring.variants import base_files
 from labs.grading.catalog import Lab, all_labs
 
@@ -14,10 +14,11 @@ PAGES = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("lab", all_labs(), ids=lambda lab: lab.id)
-def test_every_fix_applies_and_has_a_verdict(lab: Lab) -> None:
-    fixes = fixes_of(lab)
-    assert len(fixes) == 3
-    assert {fix.name for fix in fixes} == set(results()[lab.id])
+@pytest.mark.parametrize("trial", TRIALS)
+def test_every_fix_applies_and_has_a_verdict(trial: str, lab: Lab) -> None:
+    fixes = fixes_of(trial, lab)
+    assert len(fixes) == TRIALS[trial]
+    assert {fix.name for fix in fixes} == set(results()[trial][lab.id])
     for fix in fixes:
         files = fix.files(lab)
         assert fix.why
@@ -28,15 +29,20 @@ def test_every_fix_applies_and_has_a_verdict(lab: Lab) -> None:
                 compile(text, f"{fix.name}/{name}", "exec")
 
 
+@pytest.mark.parametrize("lab", all_labs(), ids=lambda lab: lab.id)
+def test_no_name_is_used_in_two_trials(lab: Lab) -> None:
+    names = [fix.name for trial in TRIALS for fix in fixes_of(trial, lab)]
+    assert len(names) == len(set(names))
+
+
 @pytest.mark.parametrize("page", ["grading.md", "grading.ko.md"])
 def test_the_page_quotes_the_verdicts(page: str) -> None:
-    fixes, first, now, disputed = counts(results())
-    lines = (PAGES / page).read_text(encoding="utf-8").splitlines()
-    (quoted,) = [line for line in lines if "`tests/blind_fixes`" in line]
-    for number in (fixes, first, now, disputed):
-        assert f"**{number}**" in quoted
+    text = (PAGES / page).read_text(encoding="utf-8")
+    for trial, recorded in results().items():
+        found = counts(recorded)
+        assert f"| `{trial}` | {found.fixes} | {found.first} | {found.now} | {found.disputed} |" in text
 
 
 def test_counts_tell_first_and_present_verdicts_apart() -> None:
     recorded = {"03": {"a": [ACCEPTED, "test_a"], "b": [ACCEPTED, "disputed"], "c": ["test_b", "test_b"]}}
-    assert counts({**recorded, "04": {"d": [ACCEPTED, ACCEPTED]}}) == (4, 3, 2, 1)
+    assert counts({**recorded, "04": {"d": [ACCEPTED, ACCEPTED]}}) == Counts(fixes=4, first=3, now=2, disputed=1)
