@@ -40,20 +40,29 @@ class Memory(StorageCounter):
 
 
 def step_within(
-    learner: Any, batch: Batch, budget: float, seed: int, stale: bool = False, training: bool = True
+    learner: Any,
+    batch: Batch,
+    budget: float,
+    seed: int,
+    stale: bool = False,
+    training: bool = True,
+    optimizer_fails: bool = False,
 ) -> dict[str, Any]:
     """One training step of a newly built policy in `budget` bytes; with `stale`, every gradient is 1 before it.
 
     `forwards` holds, for each forward pass, its number of frames and the bytes alive before it; `grown` is what the
     first one kept, and `blocky` is whether the images of one had equal neighbours. `left` is the number of bytes that
     the step leaves beyond parameters, gradients and the optimizer's state. `reasons` are the errors of the machine.
-    `cache` and `collect` count the calls of torch.cuda.empty_cache and gc.collect.
+    `cache` and `collect` count the calls of torch.cuda.empty_cache and gc.collect. With `optimizer_fails`, the memory
+    runs out once in the optimizer's step, after it has updated the weights.
     """
     policy = learner.policy.build_policy(seed).train(training)
     optimizer, memory = learner.policy.build_optimizer(policy), Memory(policy, batch, budget)
     for parameter in policy.parameters():
         parameter.grad = torch.ones_like(parameter) if stale else None
     memory.hold([p.grad for p in policy.parameters() if p.grad is not None], "gradients")
+    if optimizer_fails:
+        optimizer.register_step_post_hook(_out_of_memory_once())
     before, raised, loss = memory.live, None, None
     with (
         patch.object(torch.cuda, "empty_cache", wraps=torch.cuda.empty_cache) as empty_cache,
@@ -86,11 +95,11 @@ def step_within(
 
 
 def other_error(learner: Any, batch: Batch, seed: int) -> str:
-    """What training_step raises if the policy raises an IndexError: its type and text."""
+    """What training_step raises if the policy raises a RuntimeError: its type and text."""
     policy = learner.policy.build_policy(seed)
 
     def fail(*_: Any) -> None:
-        raise IndexError("no camera 3")
+        raise RuntimeError("no camera 3")
 
     policy.register_forward_pre_hook(fail)
     try:
@@ -154,6 +163,17 @@ def symptom(learner: Any) -> None:
     _tell(learner, batch)
     print(f"\nThe same machine, restarted, and one training step of {BATCH_SIZE // 4} frames\n")
     _tell(learner, {name: values[: BATCH_SIZE // 4] for name, values in batch.items()})
+
+
+def _out_of_memory_once() -> Callable[..., None]:
+    """A hook that raises torch.OutOfMemoryError the first time that it is called."""
+    reasons = ["no memory for the optimizer's state"]
+
+    def fail(*_: Any) -> None:
+        if reasons:
+            raise torch.OutOfMemoryError(reasons.pop())
+
+    return fail
 
 
 def _tell(learner: Any, batch: Batch) -> None:
