@@ -24,6 +24,8 @@ FINGER_TRAVEL = 0.04
 FRAMES_IN_DATA_SET = 1_000_000
 HEAVY_FRAMES, HEAVIEST = 12, 20.0
 """Frames of the highest quality: with a scale that only just fits frames of mean quality, their gradient overflows."""
+REPEATED = 24
+"""Calls of `backward` on one batch: a scale that doubles with each of them overflows after about 17."""
 LARGE = 0.1
 """A gradient of at least this share of its parameter's largest has the same sign in float16."""
 NOISE = 1e-4
@@ -34,7 +36,7 @@ SHARE_LEFT = 0.3
 @check(
     kind="behaviour",
     title="The gradient equals that of float32",
-    property="The optimizer must receive float32 gradients within one per cent of those of the same loss computed in float32, for frame weights from 0 to twenty times the mean, one batch after another, and none for a part that is frozen, from the beginning or later.",
+    property="The optimizer must receive float32 gradients within one per cent of those of the same loss computed in float32, for frame weights from 0 to twenty times the mean, one batch after another, in every one of many calls, and none for a part that is frozen, from the beginning or later.",
     instrument="debugkit.check(half, batch, select=['DK209'])",
 )
 def test_gradient_is_float32s(submission: Submission, rng: Rng) -> None:
@@ -78,6 +80,17 @@ def test_gradient_is_float32s(submission: Submission, rng: Rng) -> None:
     expect(distance, f"the relative distance of the gradient {of} from float32's").below(ROUNDING)
     largest = float(joined(zero["gradient"]).abs().max())
     expect(largest, "the largest absolute value in the gradient of frames whose weight is 0").equals(0.0)
+    heavy = {name: value[:1] for name, value in heavy.items()}
+    wanted = {name: value for name, value in reference(heavy, seed)[1].items() if name.startswith("head.")}
+    distances = [
+        apart(seen, wanted)
+        for seen in submission.observe("repeated", batch=heavy, seed=seed, trained="head", times=REPEATED)
+    ]
+    of = f"of one frame with {HEAVIEST:g} times the mean weight"
+    expect(
+        max(distances),
+        f"the largest relative distance of the head's gradient {of} from float32's, in {REPEATED} calls,",
+    ).below(ROUNDING)
 
 
 @check(
@@ -156,7 +169,7 @@ def test_step_moves_the_weights(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The loss is reported in square metres, as a share of the data set's",
-    property="The reported loss must equal that of float32, whatever factor the backward pass uses, and the frames' weights must add up to one over the data set.",
+    property="The reported loss and that of `weighted_loss` must equal that of float32, in square metres, whatever factor the backward pass uses, and the frames' weights must add up to one over the data set.",
     instrument="lab run 28",
 )
 def test_loss_is_reported_in_square_metres(submission: Submission, rng: Rng) -> None:
@@ -170,6 +183,8 @@ def test_loss_is_reported_in_square_metres(submission: Submission, rng: Rng) -> 
         expect(ratio, f"the reported loss of {size} frame{'s' * (size > 1)} over float32's").close_to(
             1.0, rtol=LOSS_ROUNDING
         )
+    ratio = submission.observe("loss_alone", batch=stream[1], seed=seed) / loss
+    expect(ratio, "the result of weighted_loss, for 1 frame, over float32's loss").close_to(1.0, rtol=LOSS_ROUNDING)
     weights = submission.call("frame_weights", quality)
     expect(weights, "the result of frame_weights").has_shape(len(quality))
     for index in (0, 1):

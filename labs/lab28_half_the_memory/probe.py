@@ -35,6 +35,25 @@ def gradients(
     return found
 
 
+def repeated(learner: Any, batch: dict[str, Tensor], seed: int, trained: str, times: int) -> list[dict[str, Tensor]]:
+    """The gradients after each of so many calls of `backward` on one batch, with all but the part `trained` frozen."""
+    policy = Policy.from_base(seed=seed).requires_grad_(False)
+    policy.get_submodule(trained).requires_grad_(True)
+    trainer = learner.policy.HalfPrecisionTrainer(policy)
+    found = []
+    for _ in range(times):
+        trainer.backward(*_split(batch))
+        found.append(_gradients(trainer.master))
+    return found
+
+
+def loss_alone(learner: Any, batch: dict[str, Tensor], seed: int) -> float:
+    """What `weighted_loss` returns for the float16 policy."""
+    inputs, frame_weight = _split({**batch, "pixel_values": batch["pixel_values"].half()})
+    with torch.no_grad():
+        return float(learner.policy.weighted_loss(_trainer(learner, seed).half, inputs, frame_weight))
+
+
 def scaling(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
     """The factor on the loss before the backward pass, and the factors on float16 gradients after it."""
     trainer = _trainer(learner, seed)
