@@ -49,7 +49,7 @@ STARTS: dict[str, tuple[bool, tuple[str, ...]]] = {
 @check(
     kind="behaviour",
     title="Every module gets its mode back",
-    property="Inside `evaluating`, every module must be in evaluation mode; afterwards each must be in the mode it was in before, even if the block raised. `act` and `validate` must change no mode either.",
+    property="Inside `evaluating`, every module must be in evaluation mode; afterwards each must be in the mode it was in before, even if the block raised or another one ran inside it. `act` and `validate` must change no mode either.",
     instrument="with debugkit.watch(policy, optimizer) as run: train(policy, optimizer, stream, validation, every=10)",
 )
 def test_modes_are_restored(submission: Submission, rng: Rng) -> None:
@@ -57,7 +57,7 @@ def test_modes_are_restored(submission: Submission, rng: Rng) -> None:
     situations = [
         (start, "evaluating", raises) for raises in (None, "OSError", "KeyboardInterrupt") for start in STARTS
     ]
-    situations += [(start, function, None) for function in ("act", "validate") for start in STARTS]
+    situations += [(start, function, None) for function in ("act", "validate", "act in a block") for start in STARTS]
     every: list[tuple[str, dict[str, Any], str | None]] = []
     for start, function, raises in situations:
         training, other = STARTS[start]

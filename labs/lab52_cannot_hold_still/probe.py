@@ -28,7 +28,8 @@ def modes(
     """Each module's `training`, by path, before, inside and after an evaluation; the root's path is empty.
 
     The policy is in training mode if `training`, except for the modules whose paths begin with one of `other`.
-    `through` is the function of policy.py that is called. `raises` is the exception that is raised in a block under
+    `through` is the function of policy.py that is called; "act in a block" is an `act` in a block under `evaluating`,
+    after which the modes are those `inside`. `raises` is the exception that is raised in a block under
     `evaluating`, and `raised` the one that left it. `gradients`: whether they were enabled inside.
     """
     policy = learner.policy.build_policy(0)
@@ -47,6 +48,10 @@ def modes(
             learner.policy.act(policy, batch)
         elif through == "validate":
             learner.policy.validate(policy, [batch])
+        elif through == "act in a block":
+            with learner.policy.evaluating(policy):
+                learner.policy.act(policy, batch)
+                look()
         else:
             with learner.policy.evaluating(policy):
                 look()
