@@ -85,7 +85,7 @@ def test_gripper_follows_the_largest_command(submission: Submission, rng: Rng) -
 @check(
     kind="behaviour",
     title="A new episode begins without the plans of the last one",
-    property="After `reset(ended)` the robots of which `ended` is true must act as in a first episode, however many they are and whenever their episodes end.",
+    property="After `reset(ended)` the robots of which `ended` is true must act as in a first episode, however many they are and whenever their episodes end, also after one `reset` for each of them.",
     instrument="debugkit.check(robots, batch, select=['DK406'], declare=debugkit.Declare(reset=lambda robots: robots.reset(torch.tensor([True]))))",
 )
 def test_new_episode_begins_without_old_plans(submission: Submission, rng: Rng) -> None:
@@ -103,6 +103,13 @@ def test_new_episode_begins_without_old_plans(submission: Submission, rng: Rng) 
         expect_equal(
             found[later], ways["own"][later], f"the actions in all episodes but the first ones, with {size(work)},"
         )
+    work = random_work(rng, 8, 4, 4, 3, 0.2)
+    ended = torch.zeros_like(work.ended)
+    ended[3, [0, 2]] = True
+    work = replace(work, ended=ended)
+    found, first = actions(submission, work, one_by_one=True), first_plans(work, "own")
+    what = f"the actions in two episodes that begin in one step, with a `reset` for each robot, with {size(work)},"
+    expect_equal(found[first > 0], acted(work, first)[first > 0], what)
 
 
 @check(
@@ -199,7 +206,7 @@ def test_evaluation_takes_one_episode_after_another(submission: Submission, rng:
 @check(
     kind="invariant",
     title="The policy is the pretrained base with plans of eight steps",
-    property="`build_policy` must give the pretrained base and a head for eight steps drawn from the seed, and a checkpoint of the robots must hold the policy alone.",
+    property="`build_policy` must give the pretrained base and a head for eight steps drawn from the seed, and a checkpoint of the robots must hold the policy alone, also after they have acted and been reset.",
     instrument="python -c 'from policy import *; print(build_policy(0).head)'",
 )
 def test_policy_is_built_as_before(submission: Submission, rng: Rng) -> None:
@@ -209,6 +216,10 @@ def test_policy_is_built_as_before(submission: Submission, rng: Rng) -> None:
     expect(listed(wanted.keys() ^ found.keys()), "what a checkpoint lacks or has too many").equals("nothing")
     other = {name for name, value in wanted.items() if not torch.equal(found[name], value)}
     expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals("nothing")
+    work = random_work(rng, 6, 2, HORIZON, 3, None)
+    seen = submission.observe("executed", states=work.states, plans=work.plans, ended=work.ended)
+    what = "what a checkpoint holds besides the policy, after actions and resets"
+    expect(listed(set(seen["checkpoint"])), what).equals("nothing")
 
 
 @check(
@@ -233,9 +244,9 @@ def test_robots_grasp(submission: Submission, seed: int) -> None:
     expect(result["steps"].double().mean(), "the mean number of actions of an episode").at_most(MOST_ACTIONS)
 
 
-def actions(submission: Submission, work: Work, *, resets: bool = True, all_at_once: bool = False) -> Tensor:
-    """The submission's actions, (T, B, A)."""
-    asked = {"states": work.states, "plans": work.plans, "decay": work.decay, "all_at_once": all_at_once}
+def actions(submission: Submission, work: Work, *, resets: bool = True, **how: bool) -> Tensor:
+    """The submission's actions, (T, B, A). `how` is passed on to the probe."""
+    asked = {"states": work.states, "plans": work.plans, "decay": work.decay, **how}
     seen = submission.observe("executed", ended=work.ended if resets else None, **asked)
     for step, action in enumerate(seen["actions"]):
         expect(action, f"the actions of step {step}, with {size(work)},").has_shape(*work.plans[0, :, 0].shape)

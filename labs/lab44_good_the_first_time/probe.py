@@ -59,10 +59,13 @@ def executed(
     ended: Tensor | None = None,
     decay: float | None = None,
     all_at_once: bool = False,
+    one_by_one: bool = False,
 ) -> dict[str, Any]:
     """The actions (T, B, A) for states (T, B, S) and plans (T, B, H, A), and what the policy was asked for.
 
-    After step t there is a `reset(ended[t])`; with `all_at_once`, a `reset()` where all have ended, and before step 0.
+    After step t there is a `reset(ended[t])`; with `all_at_once`, a `reset()` where all have ended, and before step 0;
+    with `one_by_one`, a `reset` for each robot whose episode has ended. `checkpoint` has the names in a checkpoint of
+    these robots, whose policy has no weights.
     """
     planner = Planner(plans)
     options = {} if decay is None else {"decay": decay}
@@ -77,10 +80,11 @@ def executed(
             if ended is not None and ended[step].all():
                 robots.reset()
         elif ended is not None:
-            robots.reset(ended[step].clone())
+            for mask in torch.diag(ended[step])[ended[step]] if one_by_one else [ended[step].clone()]:
+                robots.reset(mask)
     planned = [plans[step] for step, _ in planner.asked]
     changed = not all(map(torch.equal, planner.answers, planned)) or not torch.equal(given, states)
-    return {"actions": actions, "asked": planner.asked, "changed": changed}
+    return {"actions": actions, "asked": planner.asked, "changed": changed, "checkpoint": list(robots.state_dict())}
 
 
 def built(learner: Any, seed: int) -> dict[str, Tensor]:
