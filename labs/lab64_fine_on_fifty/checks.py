@@ -76,7 +76,7 @@ def test_kept_images_are_not_decoded_again(submission: Submission, rng: Rng) -> 
 @check(
     kind="invariant",
     title="Data sets share nothing, and leave nothing behind",
-    property="Each data set must keep its own 8 readers, return its own images, and free all images as soon as it is dropped, without the garbage collector.",
+    property="Each data set must keep its own 8 readers, also beside another one of the same recordings, return its own images, and free all images as soon as it is dropped, without the garbage collector.",
     instrument="python -c 'import weakref; from policy import *; from labs.recordings import record; data = RecordedFrames(record(2, 0)); data[0]; ref = weakref.ref(data); del data; print(ref())'",
 )
 def test_datasets_are_separate(submission: Submission, rng: Rng) -> None:
@@ -85,6 +85,17 @@ def test_datasets_are_separate(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("reads", lengths=lengths, order=order)
     wanted = eviction.decoded(lengths, order)[-1]
     expect({"decoded": int(seen["decoded"][-1]), "wanted": wanted, "left": seen["left"][-1]}, "two data sets")
+    # Each data set reads two of an episode's four segments, and the same two again.
+    order = [
+        (which, 32 * episode + 16 * which + 8 * segment + rng.integer(0, 8))
+        for _ in range(2)
+        for episode in range(8)
+        for which in (0, 1)
+        for segment in (0, 1)
+    ]
+    same = submission.observe("reads", lengths=[[32] * 8] * 2, order=order, same=True)
+    said = "the number of segments decoded for 64 reads from two data sets of the same recordings in turn"
+    expect(int(same["decoded"][-1]), said).at_most(eviction.decoded([[32] * 8] * 2, order)[-1])
     said = "the number of segments decoded for 96 reads from two data sets in turn, 8 episodes each,"
     expect(int(seen["decoded"][-1]), said).at_most(wanted)
     expect(

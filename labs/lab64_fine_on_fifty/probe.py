@@ -62,8 +62,10 @@ class Decoded:
         self.alive -= images
 
 
-def reads(learner: Any, lengths: list[list[int]], order: list[tuple[int, int]]) -> dict[str, Any]:
+def reads(learner: Any, lengths: list[list[int]], order: list[tuple[int, int]], same: bool = False) -> dict[str, Any]:
     """Read frames in an order of (data set, index), from data sets whose episodes have these `lengths`.
+
+    If they are to be the `same`, all data sets have the recordings of the first.
 
     After each read: `decoded`, how many segments have been decoded so far, and `alive`, how many images' bytes are
     alive. `left`: how many are alive after each of the data sets has been dropped, in their order, before the garbage
@@ -71,6 +73,7 @@ def reads(learner: Any, lengths: list[list[int]], order: list[tuple[int, int]]) 
     """
     gc.freeze()  # a data set that collects garbage at every read must not search all of torch each time
     recordings = [black(own) for own in lengths]
+    recordings = [recordings[0] if same else own for own in recordings]
     datasets = [learner.policy.RecordedFrames(own) for own in recordings]
     decoded, alive, left = [], [], []
     with StorageCounter() as counter, Decoded(counter, decode_black) as seen:
