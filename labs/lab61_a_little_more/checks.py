@@ -23,6 +23,8 @@ from labs.vla.randomness import private_randomness
 Batch = dict[str, Tensor]
 SHARE_LEFT = 0.9
 METRICS_EVERY = 10
+LONG = 400
+"""Steps of an epoch that is too long for a window of recent steps."""
 GROUPS = {
     "head": {"lr": 0.1},
     "language_model": {"lr": 0.05, "weight_decay": 0.1},
@@ -58,7 +60,7 @@ def test_graphs_do_not_pile_up(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Averages are over frames",
-    property="After each step the log must have the average loss over all frames so far, and the averages of both metrics over the frames of every tenth step, in evaluation mode.",
+    property="After each step the log must have the average loss over all frames so far, and the averages of both metrics over the frames of every tenth step, in evaluation mode. No frame may be left out, however long the epoch is, nor a loss that is NaN: the average is then NaN.",
     instrument="lab run 61",
 )
 def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
@@ -74,6 +76,15 @@ def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
         for step, (averages, correct) in enumerate(zip(seen["running"], wanted.running, strict=False)):
             expect_averages(averages, correct, f"logged after step {step}")
         expect_averages(seen["averages"], wanted.running[-1], f"returned by an epoch of {count(batches)}")
+    losses = rng.uniform(LONG)
+    losses[0] += LONG
+    given = {"batch": random_batch(rng, 2), "losses": losses}
+    expect(submission.observe("epoch_with_losses", **given)["loss"], f"`loss` of an epoch of {LONG} batches").close_to(
+        float(losses.double().mean()), rtol=1e-3
+    )
+    losses[rng.integer(1, 12)] = torch.nan
+    average = submission.observe("epoch_with_losses", **given | {"losses": losses[:12]})["loss"]
+    expect(str(float(average)), "`loss` of an epoch in which one batch's loss is NaN").equals("nan")
 
 
 @check(
