@@ -76,7 +76,7 @@ def test_every_bin_has_its_probability(submission: Submission, rng: Rng) -> None
 @check(
     kind="behaviour",
     title="Bins that do not exist",
-    property="With a logit of -inf, loss and gradient must be those of the vocabulary without that bin, and that bin's gradient must be 0.",
+    property="With a logit of -inf, loss and gradient must be those of the vocabulary without that bin, that bin's gradient and probability must be 0, and the other bins must have the log-probabilities that they have without it.",
     instrument="debugkit.first_nonfinite(policy, batch)",
 )
 def test_bins_that_do_not_exist(submission: Submission, rng: Rng) -> None:
@@ -92,6 +92,12 @@ def test_bins_that_do_not_exist(submission: Submission, rng: Rng) -> None:
         expect(seen["gradient"], f"the gradient {of}").has_shape(*logits.shape)
         expect(seen["gradient"][..., :missing].abs().max(), f"the largest gradient of a bin at -inf {of}").equals(0.0)
         expect_equal(seen["gradient"][..., missing:], gradient, f"the gradient of the other bins {of}")
+        wanted = F.log_softmax(logits[..., missing:].double(), dim=-1)
+        for how, found in submission.observe("log_probabilities", logits=logits).items():
+            expect(found[..., :missing].exp().max(), f"the largest probability of a bin at -inf {of} ({how})").equals(
+                0.0
+            )
+            expect_equal(found[..., missing:], wanted, f"the log-probabilities of the other bins {of} ({how})")
 
 
 @check(
