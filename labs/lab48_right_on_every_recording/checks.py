@@ -82,7 +82,7 @@ def test_preparation_is_as_described(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The settings come from the checkpoint",
-    property="A robot must prepare observations as the checkpoint's file says. A setting that is missing there has its default, and one that a processor does not have raises an error that names it.",
+    property="A robot must prepare observations as the checkpoint's file says, also where it was saved over another checkpoint. A setting that is missing there has its default, and one that a processor does not have raises an error that names it.",
     instrument='python -c \'from policy import *; save_checkpoint(Path("here"), Policy.from_base(), TRAINED_WITH, {}); print(load_processor(Path("here")))\'',
 )
 def test_settings_come_from_the_file(submission: Submission, rng: Rng) -> None:
@@ -96,6 +96,12 @@ def test_settings_come_from_the_file(submission: Submission, rng: Rng) -> None:
     for settings, seen in zip(files, found, strict=True):
         said = f"from a checkpoint with {told(settings)}"
         expect(brief(seen["error"]), f"the error from loading {said.removeprefix('from ')}").equals("none")
+        for who, path in (("the robot's input", "robot"), ("what the processor of `load_processor` gives", "loaded")):
+            expect_inputs(seen[path], prepared(raw, settings), f"of {who}, {said}")
+    files = [full, STOCK]
+    found = submission.observe("in_one_folder", raw=raw, files=files, seed=0)
+    for number, settings, seen in zip(("first", "second"), files, found, strict=True):
+        said = f"from the {number} checkpoint in one folder, with {told(settings)}"
         for who, path in (("the robot's input", "robot"), ("what the processor of `load_processor` gives", "loaded")):
             expect_inputs(seen[path], prepared(raw, settings), f"of {who}, {said}")
     for name, value in (("flip", True), ("crop_size", 64), (f"made_up_{rng.integer(0, 1000)}", None)):

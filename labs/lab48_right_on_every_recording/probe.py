@@ -60,6 +60,19 @@ def from_file(learner: Any, raw: Mapping[str, Any], about: Mapping[str, Any], se
     return {**seen, "error": None}
 
 
+def in_one_folder(
+    learner: Any, raw: Mapping[str, Any], files: list[Mapping[str, Any]], seed: int
+) -> list[dict[str, Any]]:
+    """What robots received and answered whose checkpoints were saved into one folder, one over the other."""
+    found = []
+    with _folder() as folder:
+        for settings in files:
+            processor = learner.policy.Processor(**settings)
+            learner.policy.save_checkpoint(folder, Policy.from_base(seed=seed), processor, {"seed": seed})
+            found.append(_asked(learner, folder, _frames(raw)))
+    return found
+
+
 def saved(learner: Any, settings: Mapping[str, Any], training: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """What is in the two files of a checkpoint, saved twice into a folder inside a new one."""
     processor = learner.policy.Processor(**settings)
