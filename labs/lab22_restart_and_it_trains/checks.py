@@ -27,6 +27,8 @@ NEAREST = 0.01
 """Below this, the distance may be smoothed, but must not exceed it; from here on it must be exact to within 1e-6."""
 LENGTHS = (NEAREST, 0.05, 2.0)
 SMOOTHED = (0.0, 1e-6, 1e-3)
+UNDERFLOWS = 1e-23
+"""The square of this is 0 in float32."""
 STEPS = 60
 DISTANCE_BAR = 0.6
 
@@ -88,7 +90,7 @@ def test_the_distance_is_unchanged(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The other frames keep their gradient",
-    property="An exact prediction in the batch must not change the other frames' gradient, and its own gradient must be at most as long as theirs.",
+    property="An exact prediction in the batch must not change the other frames' gradient, and its own gradient must be at most as long as theirs, even if the prediction is not exact but only so near that the square of the distance underflows.",
     instrument="debugkit.gradient_table(policy, batch)",
 )
 def test_other_frames_keep_their_gradient(submission: Submission, rng: Rng) -> None:
@@ -108,6 +110,11 @@ def test_other_frames_keep_their_gradient(submission: Submission, rng: Rng) -> N
     )
     length = seen["gradient"][exact, :, :2].norm(dim=-1)
     expect(length * 4 * size, "the length of the exact frame's gradient").at_most(1.0 + 1e-4)
+    target[exact] = 0.0
+    predicted[exact] = UNDERFLOWS
+    seen = submission.observe("loss_of_predictions", predicted=predicted, target=target, is_pad=is_pad)
+    length = seen["gradient"][exact, :, :2].norm(dim=-1)
+    expect(length * 4 * size, f"the length of the gradient of a prediction {UNDERFLOWS:g} off").at_most(1.5)
 
 
 @check(
@@ -132,7 +139,7 @@ def test_the_step_is_made(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="train_step clips the gradient and stops at a loss that is not finite",
-    property="`train_step` must return the loss and pass the gradient of this batch alone, clipped to a norm of 1, to the optimizer, which is AdamW as in the file; if the loss is not finite it must raise FloatingPointError and leave the weights as they are.",
+    property="`train_step` must return the loss and pass the gradient of this batch alone, clipped to a norm of 1, to the optimizer, which is AdamW as in the file; if the loss is not finite, even if the gradients are, it must raise FloatingPointError and leave the weights as they are.",
     instrument="python -c 'from policy import *; print(build_optimizer(build_policy()))'",
 )
 def test_train_step_is_the_documented_one(submission: Submission, rng: Rng) -> None:
@@ -163,6 +170,13 @@ def test_train_step_is_the_documented_one(submission: Submission, rng: Rng) -> N
             n for n, value in reference_steps([], weight, True, seed)[1].items() if (seen["weights"][n] != value).any()
         ]
         expect(others, "the list of weights that changed before train_step raised").equals([])
+    stream[0] = random_batch(rng, 3)
+    stream[0]["action"][1, 0, 2] = math.inf  # the loss is Inf, and every gradient is finite
+    seen = submission.observe("steps", stream=stream, weight=weight, plain=True, seed=seed)
+    expect(seen["raised"] is not None, "a loss that is Inf makes train_step raise:").is_true()
+    before = reference_steps([], weight, True, seed)[1]
+    others = [name for name, value in before.items() if (seen["weights"][name] != value).any()]
+    expect(others, "the list of weights that changed although the loss is Inf").equals([])
 
 
 @check(
