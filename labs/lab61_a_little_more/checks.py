@@ -23,7 +23,7 @@ from labs.vla.randomness import private_randomness
 Batch = dict[str, Tensor]
 SHARE_LEFT = 0.9
 METRICS_EVERY = 10
-LONG = 400
+LONG = 200
 """Steps of an epoch that is too long for a window of recent steps."""
 GROUPS = {
     "head": {"lr": 0.1},
