@@ -48,7 +48,7 @@ PLACED = (
         "sliced",
         "transposed",
     ),
-    *("first", "second", "third", "once", "twice", "before", "present", "another", "no other weights"),
+    *("first", "second", "third", "fourth", "once", "twice", "before", "present", "another", "no other weights"),
     *("left", "right"),
     *("from scratch", "resumed", "untrained", "batches", "tensors", "matrices"),
     *("chunk", "loss", "velocity", "action", "image", "wrist", "gripper", "movements", "mean", "std"),
