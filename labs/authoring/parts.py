@@ -15,16 +15,8 @@ from pathlib import Path
 import msgspec
 
 from labs.authoring.canonical import canonical_form
-from labs.authoring.content_hash import (
-    NOT_GRADED,
-    PROSE,
-    RECORDS,
-    digest,
-    form_of_facts,
-    form_of_variant,
-    lab_files,
-)
-from labs.authoring.edits import EditError
+from labs.authoring.content_hash import NOT_GRADED, PROSE, RECORDS, digest, form_of_facts, form_of_variant, lab_files
+from labs.authoring.edits import Base, EditError
 from labs.authoring.imports import PACKAGE, shared_module, with_shared_modules
 from labs.authoring.used_definitions import WHOLE, Use, used_definitions, used_of_debugkit
 from labs.authoring.variants import base_files, read_variant, variant_paths
@@ -144,8 +136,9 @@ def _texts(source: str) -> Iterator[str]:
 
 def _submissions(lab: Lab) -> dict[str, str]:
     found = {}
-    for label, base in ((STARTER, "starter"), (SOLUTION, "solution")):
-        texts = base_files(lab, base)  # type: ignore[arg-type]
+    bases: dict[str, Base] = {STARTER: "starter", SOLUTION: "solution"}
+    for label, base in bases.items():
+        texts = base_files(lab, base)
         found[label] = digest({name: canonical_form(name, text.encode()) for name, text in texts.items()})
     for path in variant_paths(lab):
         try:
