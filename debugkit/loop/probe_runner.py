@@ -5,7 +5,6 @@ That holds for its hooks and patches, too, which run inside calls of the program
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +116,7 @@ class ProbeRunner(Observer):
                 self.missing[held.kind] = _raised(held.guard.error)
                 self._drop(held)
             elif looked:
-                self._try(held, lambda held=held: self._end(held.probe, step, seen, judged))  # type: ignore[misc]
+                self._try(held, self._end, held.probe, step, seen, judged)
         if not looked:
             self._count_step(step)
         for held in [held for held in self._attached if held.steps_left is not None]:
@@ -133,10 +132,11 @@ class ProbeRunner(Observer):
 
     def _count_step(self, step: int) -> None:
         """Notify the probes that override `end_step` of a step whose values were not recorded."""
-        with without_torch_function():
-            for held in list(self._attached):
-                if held.ends_steps:
-                    self._try(held, functools.partial(held.probe.end_step, step))
+        counting = [held for held in self._attached if held.ends_steps]
+        if counting:
+            with without_torch_function():
+                for held in counting:
+                    self._try(held, held.probe.end_step, step)
 
     def _begin_stage(self) -> None:
         """Examine the first steps again for an optimizer that is new, as of a student after its teacher."""
@@ -151,11 +151,11 @@ class ProbeRunner(Observer):
 
     def _attach_and_detach(self, will_look: bool) -> None:
         for held in [held for held in self._attached if held.is_sampled and not self._is_due(held.probe, will_look)]:
-            if self._try(held, lambda held=held: self._drop(held)):  # type: ignore[misc]
+            if self._try(held, self._drop, held):
                 self._detached.append(held)
         for held in [held for held in self._detached if self._is_due(held.probe, will_look)]:
             self._detached.remove(held)
-            self._try(held, lambda held=held: self._enter(held))  # type: ignore[misc]
+            self._try(held, self._enter, held)
 
     def _is_due(self, probe: Probe[object], will_look: bool) -> bool:
         """Whether a probe is attached in the next step."""
@@ -169,7 +169,7 @@ class ProbeRunner(Observer):
         """
         for held in [*self._detached, *(self._attached if attached else ())]:
             if held.kind not in seen:
-                self._try(held, lambda held=held: self._observe(held, seen))  # type: ignore[misc]
+                self._try(held, self._observe, held, seen)
 
     def _observe(self, held: _Held, seen: dict[type, object]) -> None:
         if held.guard.error is not None:
@@ -181,14 +181,14 @@ class ProbeRunner(Observer):
         """End the loop: add to `seen` the observations of probes that override `loop_ended`."""
         for held in list(self._attached):
             if type(held.probe).loop_ended is not Probe.loop_ended:
-                self._try(held, lambda held=held: self._end_loop(held, seen))  # type: ignore[misc]
+                self._try(held, self._end_loop, held, seen)
 
     def loop_failed(self) -> dict[type, object]:
         """End a loop that raised: the observations of probes that override `loop_failed`."""
         seen: dict[type, object] = {}
         for held in list(self._attached):
             if type(held.probe).loop_failed is not Probe.loop_failed:
-                self._try(held, lambda held=held: self._fail_loop(held, seen))  # type: ignore[misc]
+                self._try(held, self._fail_loop, held, seen)
         return seen
 
     def _fail_loop(self, held: _Held, seen: dict[type, object]) -> None:
@@ -215,7 +215,7 @@ class ProbeRunner(Observer):
         with without_torch_function():
             for held in list(self._attached):
                 if getattr(type(held.probe), event) is not getattr(Observer, event) and not self._try(
-                    held, functools.partial(getattr(held.probe, event), *given)
+                    held, getattr(held.probe, event), *given
                 ):
                     self._drop(held)
 
@@ -229,14 +229,14 @@ class ProbeRunner(Observer):
             set_mode_stack([mode for mode in stack if not _among(mode, held.modes) and not _is_unused(mode)])
             held.modes = []
 
-    def _try(self, held: _Held, act: Callable[[], object]) -> bool:
-        return self._guarded(held.kind, held.guard, act)
+    def _try(self, held: _Held, act: Callable[..., object], *given: Any) -> bool:
+        return self._guarded(held.probe.yields, held.guard, act, *given)
 
-    def _guarded(self, kind: type, guard: Guard, act: Callable[[], object]) -> bool:
+    def _guarded(self, kind: type, guard: Guard, act: Callable[..., object], *given: Any) -> bool:
         """Whether it raised nothing but NotExamined. An exception is the reason why the observation is missing."""
         try:
             with guard:
-                act()
+                act(*given)
         except NotExamined as limit:
             self.missing[kind] = Unexamined("", str(limit))
         except Exception as error:

@@ -33,7 +33,7 @@ _MOST = 256
 """Gradients of one parameter that are compared with zero in one period."""
 _REMEMBERED = 64
 _PATIENCE = 32
-"""Steps with gradients of which none was discarded, after which no more values are read."""
+"""Steps with gradients of which none was discarded, after which nothing is observed any more."""
 _PARALLEL = 0.999
 _FRAMES = 8
 
@@ -145,6 +145,10 @@ class PeriodsProbe(Probe[Periods]):
     def observation(self) -> Periods:
         return Periods(self._steps, tuple(self._found), self._rest)
 
+    @property
+    def _has_seen_enough(self) -> bool:
+        return self._steps >= 2 * len(self._found) + _PATIENCE or len(self._found) == _REMEMBERED
+
     def _watch(self, optimizer: Optimizer) -> None:
         if optimizer in self._known:
             return
@@ -158,6 +162,9 @@ class PeriodsProbe(Probe[Periods]):
 
     def _before_backward(self, *_: Any, **__: Any) -> None:
         if in_backward():
+            return
+        if self._has_seen_enough:  # not at the step: PyTorch iterates over its hooks there
+            self.__exit__(None, None, None)
             return
         self._backwards += 1
         if len(self._places) < 2:
@@ -180,8 +187,7 @@ class PeriodsProbe(Probe[Periods]):
         arrived = [one for key, one in self._watched.items() if key in own and one.arrived]
         if arrived and not any(map(callable, (*args[1:], kwargs.get("closure")))):
             self._steps += 1
-            if self._steps <= 2 * len(self._found) + _PATIENCE and len(self._found) < _REMEMBERED:
-                self._end(optimizer, arrived)
+            self._end(optimizer, arrived)
         self._forget()
 
     def _end(self, optimizer: Optimizer, arrived: list[_Watched]) -> None:

@@ -55,6 +55,9 @@ class MemorySamplesProbe(Probe[MemorySamples]):
 
     def end_step(self, _step: int, /) -> None:
         self._take()  # the step that ended before this one, if the model was not called itself
+        if self._steps % self._every:
+            self._steps += 1  # not sampled, so no call of the model has to be awaited
+            return
         self._due = True
         if not self._calls:
             self._calls.__enter__()
