@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -184,3 +185,37 @@ def _micro_batches(seed: int, updates: int, parts: int, batch_size: int = BATCH_
 
 def _as_double(batch: Batch) -> Batch:
     return {name: x.double() if x.is_floating_point() else x.clone() for name, x in batch.items()}
+
+
+def stepped_by_hand(learner: Any, peaks: list[float], updates: int) -> list[list[float]] | None:
+    """The learning rates of groups that begin with `peaks`, where optimizer and schedule are stepped `updates` times.
+
+    None if the learner's file has no `build_scheduler` of an optimizer and a number of updates.
+    """
+    policy = FewWeights(len(peaks))
+    weights = zip(policy.parameters(), peaks, strict=True)
+    optimizer = torch.optim.AdamW([{"params": [weight], "lr": peak} for weight, peak in weights])
+    build = getattr(learner.policy, "build_scheduler", None)
+    try:
+        inspect.signature(build).bind(optimizer, updates)
+    except TypeError:
+        return None
+    scheduler, seen = build(optimizer, updates), []
+    for _ in range(updates):
+        seen.append([float(group["lr"]) for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    return seen
+
+
+def rates_afterwards(learner: Any, parts: int, updates: int, rate: float) -> list[float]:
+    """The learning rates of two steps of the optimizer after `train`, for which its group was given `rate`."""
+    policy, seen = FewWeights(1).eval(), []
+    optimizer = learner.policy.build_optimizer(policy)
+    learner.policy.train(policy, optimizer, [{"x": torch.ones(1)}] * (parts * updates), updates, parts)
+    optimizer.param_groups[0]["lr"] = rate
+    handle = optimizer.register_step_pre_hook(lambda one, *_: seen.append(float(one.param_groups[0]["lr"])))
+    for _ in range(2):
+        optimizer.step()
+    handle.remove()
+    return seen
