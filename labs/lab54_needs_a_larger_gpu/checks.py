@@ -79,6 +79,11 @@ def test_rates_follow_the_plan(submission: Submission, rng: Rng) -> None:
         expect(len(longer), f"the number of updates in {said}").equals(updates + 1)
         what = f"the learning rate of the update after the last planned one, as a share of the largest, in {said}"
         expect(longer[-1] / PEAK, what).close_to(0.0, rtol=0, atol=RATE)
+    for updates in (length, few, 1):
+        shares = submission.observe("plan", updates=updates)
+        for update, share in enumerate(shares or []):
+            what = f"`share_of_peak({update}, {updates})`"
+            expect(share, what).close_to(planned(update, updates), rtol=0, atol=RATE)
 
 
 @check(
@@ -142,6 +147,10 @@ def test_updates_are_those_of_whole_batches(submission: Submission, rng: Rng) ->
             expect(listed(other), f"what has another gradient in update {update} ({said})").equals(NOTHING)
         other = {name for name, value in moved.items() if not close(seen["moved"][name], value, rtol=1e-2)}
         expect(listed(other), f"what moved otherwise ({said})").equals(NOTHING)
+    for parts in (1, 3):
+        norms = submission.observe("rates", parts=parts, updates=4, given=4 * parts, peaks=list(PEAKS))["norms"]
+        what = f"the norms of the gradients of an optimizer with two groups, of which each is longer than 1 (parts={parts})"
+        expect(norms, what).close_to([MAX_GRADIENT_NORM] * 4, rtol=1e-4)
 
 
 @check(

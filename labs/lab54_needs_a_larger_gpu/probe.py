@@ -36,11 +36,15 @@ class FewWeights(nn.Module):
 def rates(learner: Any, parts: int, updates: int, given: int, peaks: list[float] | None = None) -> dict[str, list[Any]]:
     """Train one weight or a few with `parts` micro-batches per update: `given` micro-batches of `updates` updates.
 
-    For each step of an optimizer: the learning rate of its first group and of each group, and how many micro-batches
-    had been read. The module is in evaluation mode before, as a loaded policy is. With `peaks`, the optimizer is an
-    AdamW with a group of one weight for each of these learning rates.
+    For each step of an optimizer: the learning rate of its first group and of each group, the gradient's norm, and how
+    many micro-batches had been read. The module is in evaluation mode before, as a loaded policy is. With `peaks`, the
+    optimizer is an AdamW with a group of one weight for each of these learning rates.
     """
-    policy, read, seen = FewWeights(len(peaks or [0])).eval(), [0], {"rates": [], "rates of groups": [], "read": []}
+    policy, read, seen = (
+        FewWeights(len(peaks or [0])).eval(),
+        [0],
+        {"rates": [], "rates of groups": [], "norms": [], "read": []},
+    )
     if peaks is None:
         optimizer = learner.policy.build_optimizer(policy)
     else:
@@ -55,6 +59,7 @@ def rates(learner: Any, parts: int, updates: int, given: int, peaks: list[float]
     def note(stepping: torch.optim.Optimizer, *_: Any) -> None:
         seen["rates"].append(float(stepping.param_groups[0]["lr"]))
         seen["rates of groups"].append([float(group["lr"]) for group in stepping.param_groups])
+        seen["norms"].append(sum(float(w.grad.square().sum()) for w in policy.parameters()) ** 0.5)
         seen["read"].append(read[0])
 
     handle = register_optimizer_step_pre_hook(note)
@@ -219,3 +224,10 @@ def rates_afterwards(learner: Any, parts: int, updates: int, rate: float) -> lis
         optimizer.step()
     handle.remove()
     return seen
+
+
+def plan(learner: Any, updates: int) -> list[float] | None:
+    """What `share_of_peak` gives for each of `updates` updates and for the one after them; None where there is none."""
+    if not hasattr(learner.policy, "share_of_peak"):
+        return None
+    return [float(learner.policy.share_of_peak(update, updates)) for update in range(updates + 1)]
