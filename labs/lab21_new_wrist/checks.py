@@ -32,10 +32,16 @@ WIDTH, WRIST, WRIST_ANGLE = 4, 2, 0.35
 AWAY = 0.01
 MODERATE = 10.0
 """For a value a hundredth of a unit away from a constant; for a joint that moves, this step is about 0.02 to 0.2."""
+BESIDE = 1e-3
+"""By how much rounding may take a value out of [-1, 1]."""
 ROUNDING = 5e-6
 """In environment units, where a float32 is exact to 1e-7."""
 SMALL_RANGE = 2e-3
 """About a tenth of a degree: a joint with so small a range still counts as moving."""
+HELD = (0.0, 90.0, -2000.0)
+"""Where other robots hold a joint: at zero, at a right angle in degrees, at a number of encoder counts."""
+COUNTS = 5
+"""So many neighbouring encoder counts, far from zero, are a range as well: less than a hundred-thousandth of them."""
 LARGEST_FLOAT = torch.finfo(torch.float32).max
 LOUD = 100.0
 """Factor on a fresh last layer. Errors are then much larger than 1, and actions are far outside of the bounds."""
@@ -50,7 +56,7 @@ WRIST_BAR = 0.15
 @check(
     kind="behaviour",
     title="A joint that never moves normalises to moderate numbers",
-    property=f"For its constant value, and for values {AWAY} to either side of it, normalise must return finite numbers of at most {MODERATE:g}.",
+    property=f"For its constant value, and for values {AWAY} to either side of it, normalise must return finite numbers of at most {MODERATE:g}. At whatever value a joint was held, that value must normalise to a number from -1 to 1.",
     instrument="debugkit.check(policy, batch, select=['DK402'])",
 )
 def test_still_joint_is_moderate(submission: Submission, rng: Rng) -> None:
@@ -66,6 +72,15 @@ def test_still_joint_is_moderate(submission: Submission, rng: Rng) -> None:
             expect(seen[0, joint], f"the normalised constant {of}").between(-MODERATE, MODERATE)
             for value, where in zip(seen[1:, joint], ("above", "below"), strict=True):
                 expect(value, f"the normalised value {AWAY} {where} the constant {of}").between(-MODERATE, MODERATE)
+    for held in HELD:
+        demos, constant = held_at(rng, held)
+        beside = torch.stack([constant, constant + AWAY, constant - AWAY])
+        seen = submission.observe("there_and_back", **demos, action=beside)["normalised"]
+        expect(seen, "the normalised actions").has_shape(3, WIDTH)
+        of = f"of a joint that was always at {held:g}"
+        expect(seen[0, WRIST], f"the normalised constant {of}").between(-1 - BESIDE, 1 + BESIDE)
+        for value, where in zip(seen[1:, WRIST], ("above", "below"), strict=True):
+            expect(value, f"the normalised value {AWAY} {where} the constant {of}").between(-MODERATE, MODERATE)
 
 
 @check(
@@ -85,6 +100,11 @@ def test_demonstrations_come_back(submission: Submission, rng: Rng) -> None:
             moves = "never moves" if joint in still else "moves"
             error = (seen["returned"][:, joint] - action[:, joint]).abs().max()
             expect(error, f"the largest error of joint {joint}, which {moves}, after the round trip").at_most(ROUNDING)
+    for held in HELD:
+        demos, constant = held_at(rng, held)
+        found = submission.observe("there_and_back", **demos, action=constant[None])["returned"][0, WRIST]
+        said = f"where a joint that was always at {held:g} is after the round trip"
+        expect(found, said).close_to(held, rtol=ROUNDING, atol=ROUNDING)
 
 
 @check(
@@ -118,6 +138,16 @@ def test_other_joints_are_untouched(submission: Submission, rng: Rng) -> None:
             expect(change[..., joint].max(), f"the largest error {of}, normalised").at_most(float(rounding[joint]))
             error = (back - (low + (normalised + 1) / 2 * (high - low)))[..., joint].abs().max()
             expect(error, f"the largest error {of}, unnormalised").at_most(ROUNDING)
+    first = 1000 * rng.integer(500, 600)
+    counts = (first + rng.integers(0, COUNTS, 64, HORIZON)).float()
+    counts[0, :2] = torch.tensor([first, first + COUNTS - 1.0])
+    demos, _ = held_at(rng, 0.0)
+    demos["demonstrated"][..., WRIST], demos["action_is_pad"][0, :2] = counts, False
+    low, high = extremes(demos)
+    seen = submission.observe("there_and_back", **demos, action=torch.stack([low, high]))["normalised"][:, WRIST]
+    for value, wanted, which in zip(seen, (-1.0, 1.0), ("lowest", "highest"), strict=True):
+        what = f"the normalised {which} value of a joint that moves from {first} to {first + COUNTS - 1} encoder counts"
+        expect(value, what).close_to(wanted, rtol=0, atol=0.2)  # of float32, to which such counts are exact to 0.03
 
 
 @check(
@@ -195,6 +225,9 @@ def test_policy_is_built_from_its_demonstrations(submission: Submission, rng: Rn
     expect_equal(seen["unnormalised"][:, moves], there, "the actions of `build_policy`'s policy")
     expect_equal(
         seen["unnormalised when loaded"], seen["unnormalised"], "the actions of a policy that loaded its checkpoint"
+    )
+    expect_equal(
+        seen["normalised when loaded"], seen["normalised"], "what a policy that loaded its checkpoint normalises"
     )
 
 
@@ -293,6 +326,14 @@ def demonstrations_with(rng: Rng, count: int, width: int, still: list[int]) -> d
     for joint in still:
         action[..., joint] = float(rng.uniform(1, low=0.2, high=1.5)) * (1 if joint % 2 else -1)
     return demonstrations(rng, action)
+
+
+def held_at(rng: Rng, held: float) -> tuple[dict[str, Tensor], Tensor]:
+    """Demonstrations whose wrist is always at `held`, and one of their actions (A,)."""
+    demos = demonstrations_with(rng, 64, WIDTH, [WRIST])
+    is_pad = demos["action_is_pad"]
+    demos["demonstrated"][..., WRIST] = held + FAR_OFF * is_pad
+    return demos, demos["demonstrated"][~is_pad][0].clone()
 
 
 def wrist_batch(rng: Rng, size: int) -> dict[str, Tensor]:

@@ -47,7 +47,7 @@ def loss_and_action(learner: Any, batch: dict[str, Tensor], seed: int, louder: f
 def built(learner: Any, count: int, seed: int, normalised: Tensor) -> dict[str, Any]:
     """The demonstrations, and what `build_policy` makes of them: its weights, and `normalised` (M, A) unnormalised.
 
-    The latter also by another policy that has loaded its checkpoint.
+    The latter, and that result normalised again, also by another policy that has loaded its checkpoint.
     """
     frames = learner.policy.wrist_demonstrations(count, seed)
     policy = learner.policy.build_policy(frames, seed)
@@ -62,6 +62,8 @@ def built(learner: Any, count: int, seed: int, normalised: Tensor) -> dict[str, 
         "weights": {name: value for name, value in policy.state_dict().items() if not name.startswith("normaliser.")},
         "unnormalised": policy.normaliser.unnormalise(normalised),
         "unnormalised when loaded": loaded.normaliser.unnormalise(normalised),
+        "normalised": policy.normaliser.normalise(policy.normaliser.unnormalise(normalised)),
+        "normalised when loaded": loaded.normaliser.normalise(policy.normaliser.unnormalise(normalised)),
     }
 
 
@@ -108,8 +110,9 @@ def symptom(learner: Any) -> None:
 
 
 def _fitted(learner: Any, demonstrated: Tensor, action_is_pad: Tensor) -> Any:
-    """A normaliser fitted to other demonstrations first, whose bounds must be replaced."""
+    """A normaliser fitted to others before, in the first of which no joint moves; their bounds must be replaced."""
     normaliser = learner.policy.RangeNormaliser(demonstrated.shape[-1])
+    normaliser.fit(demonstrated[~action_is_pad][0].expand_as(demonstrated), action_is_pad)
     normaliser.fit(3 * demonstrated - 1, action_is_pad)
     normaliser.fit(demonstrated, action_is_pad)
     return normaliser

@@ -139,7 +139,7 @@ def test_reset_begins_new_episodes(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Results do not depend on the number of environments",
-    property="`evaluate` must run the episodes of the seeds asked for, in rounds of `num_envs` environments, and return the same results for any number of them.",
+    property="`evaluate` must run the episodes of the seeds asked for, in rounds of `num_envs` environments, and return the same results for any number of them. The robots must execute as many actions of a plan as they were given, whatever they executed before.",
     instrument="python -c 'from policy import *; print([evaluate(build_policy(0), 12, n).distance for n in (1, 3)])'",
 )
 def test_evaluation_does_not_depend_on_the_number(submission: Submission, rng: Rng) -> None:
@@ -157,6 +157,19 @@ def test_evaluation_does_not_depend_on_the_number(submission: Submission, rng: R
         most, least = max(seen["sizes"]), min(seen["sizes"])
         expect(most, f"the largest batch of observations in {said}").equals(min(num_envs, episodes))
         expect(least, f"the smallest batch of observations in {said}").equals(episodes % num_envs or num_envs)
+    for steps, asked in ((3, {"episodes": 5, "num_envs": 3}), (1, {"episodes": 3, "num_envs": 3})):
+        asked = {**asked, "first_seed": rng.integer(500_000, 600_000)}
+        begun = rng.integer(3, 6)
+        seen = submission.observe("steered_by", weights=weights, action_steps=steps, begun=begun, asked=asked)
+        wanted = steered(weights, asked["episodes"], asked["first_seed"], steps)
+        said = f"{asked['episodes']} episodes of robots with `action_steps` {steps} that have executed one action"
+        rounds = range(0, asked["episodes"], asked["num_envs"])
+        plans = sum(-(-int(wanted["steps"][start : start + asked["num_envs"]].max()) // steps) for start in rounds)
+        expect(len(seen["sizes"]), f"the number of calls of the policy in {said}").equals(plans)
+        for name in ("success", "wrong_block", "steps"):
+            expect(seen[name].tolist(), f"`{name}` of {said}").equals(wanted[name].tolist())
+        expect(seen["distance"], f"the distances at the end of {said}").close_to(wanted["distance"], atol=EXACT)
+        expect(seen["action_steps"], "`action_steps` after the evaluation").equals(steps)
 
 
 @check(
@@ -252,14 +265,14 @@ def first_robot(seen: Mapping[str, Any]) -> Tensor:
     return stacked(seen["actions"][0])[:, 0]
 
 
-def steered(weights: Tensor, episodes: int, first_seed: int) -> dict[str, Tensor]:
-    """The reference: what these episodes give with a policy whose plans are linear in the state."""
+def steered(weights: Tensor, episodes: int, first_seed: int, steps: int = ACTION_STEPS) -> dict[str, Tensor]:
+    """The reference: what these episodes give with a policy whose plans are linear in the state, `steps` of each."""
 
     def predict(batch: Mapping[str, Tensor]) -> Tensor:
         return safe((batch["state"][:, None, :, None] * weights).sum(dim=2))
 
     policy = Policy.from_base()
-    result = rollout(policy, episodes=episodes, first_seed=first_seed, execute=ACTION_STEPS, predict=predict)
+    result = rollout(policy, episodes=episodes, first_seed=first_seed, execute=steps, predict=predict)
     return {name: torch.from_numpy(getattr(result, name)) for name in ("success", "wrong_block", "distance", "steps")}
 
 

@@ -144,3 +144,17 @@ def _train(learner: Any, seed: int, on_step: Any = None) -> Any:
     frames = demonstrations(TRAINING_STEPS * BATCH_SIZE, seed)
     fit(robots.policy, frames, steps=TRAINING_STEPS, seed=seed, batch_size=BATCH_SIZE, on_step=on_step)
     return robots
+
+
+def steered_by(learner: Any, weights: Tensor, action_steps: int, begun: int, asked: dict[str, int]) -> dict[str, Any]:
+    """What `evaluate(robots, **asked)` returns for robots that execute `action_steps` actions of each plan.
+
+    The plans are those of `weights`. `robots` have executed one action for `begun` others before. `sizes` are those of
+    the batches in the evaluation, `action_steps` is what the robots have afterwards.
+    """
+    steering = Steering(weights)
+    robots = learner.policy.QueuedPolicy(steering, action_steps)
+    robots.select_action({"state": torch.ones(begun, 3)})
+    steering.sizes.clear()
+    result = learner.policy.evaluate(robots, **asked)
+    return {**_plain(result), "sizes": steering.sizes, "action_steps": robots.action_steps}

@@ -176,6 +176,42 @@ def test_mixture_is_complete(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
+    title="An entry converts numbers of any shape",
+    property="The conversions of an entry must take (..., 3), convert each number triple by itself, and not modify what they get. They must follow `axes`, `origin` and `fingers` of the entry, for any robot.",
+    instrument='python -c \'from policy import *; print(FORMATS["cell"].state(torch.tensor([50.0, 20.0, 80.0])), FORMATS["cell"].action(torch.zeros(2, 4, 3)).shape)\'',
+)
+def test_entries_convert_any_shape(submission: Submission, rng: Rng) -> None:
+    for robot in ROBOTS:
+        for name in ("state", "action", "command"):
+            numbers = rng.uniform(2, 3, 3, low=-1.0, high=1.0)
+            seen = submission.observe("converted_alone", robot=robot, conversion=name, numbers=numbers)
+            said = f"`{name}` of {robot}'s entry"
+            expect(seen["given"], f"the numbers given to {said}, afterwards,").equals(numbers)
+            expect(seen["whole"], f"what {said} gives for (2, 3, 3)").has_shape(2, 3, 3)
+            expect(seen["empty"], f"what {said} gives for (0, 3)").has_shape(0, 3)
+            for shape, parts in (("(3, 3)", seen["rows"]), ("(3,)", seen["single"])):
+                for part, wanted in zip(parts, seen["whole"].reshape(-1, *parts[0].shape), strict=True):
+                    expect_equal(part, wanted, f"what {said} gives for {shape}, compared with (2, 3, 3),")
+    for _ in range(2):
+        axes, origin = (signed(rng, 0.2, 0.9), signed(rng, 0.2, 0.9)), (signed(rng, 0.1, 0.5), signed(rng, 0.1, 0.5))
+        fingers = (drawn(rng, 0.5, 0.9), drawn(rng, 0.1, 0.3))
+        entry = {"axes": axes, "origin": origin, "fingers": fingers}
+        state, action = rng.uniform(5, 3, low=-1.0), rng.uniform(5, 3, low=-1.0)
+        width = fingers[0] + (state[:, 2:] + 1) / 2 * (fingers[1] - fingers[0])
+        reported_state = torch.cat([(state[:, :2] - torch.tensor(origin)) / torch.tensor(axes), width], dim=1)
+        moved = action[:, :2] / torch.tensor(axes)
+        given = {"reported": reported_state, "recorded": torch.cat([moved, action[:, 2:]], dim=1), "plan": action}
+        seen = submission.observe("with_another_entry", entry=entry, **given)
+        if seen is None:
+            break
+        said = f"a robot whose entry has axes={axes}, origin={origin} and fingers={fingers}"
+        expect_equal(seen["state"], state, f"the state of {said}")
+        expect_equal(seen["action"][:, :2], action[:, :2], f"the movements in the actions of {said}")
+        expect_equal(seen["command"][:, :2], moved, f"the movements in the commands of {said}")
+
+
+@check(
+    kind="invariant",
     title="Fine-tuning is as before",
     property="`fine_tune` must train the pretrained base on the mixture, with head and batches drawn from the seed, report every step, and return the policy in evaluation mode.",
     instrument="lab run 46",
@@ -255,6 +291,16 @@ def read_as_open_and_closed(submission: Submission, rng: Rng) -> list[tuple[tupl
     (_, first), *others = seen
     pairs = ((first["action"][..., 2], first["did"]), (first["command"][..., 2], first["commands"]))
     return others if all(relative_error(found, wanted) < TOLERANCE for found, wanted in pairs) else []
+
+
+def drawn(rng: Rng, low: float, high: float) -> float:
+    """A number with two decimals."""
+    return round(float(rng.uniform(1, low=low, high=high)), 2)
+
+
+def signed(rng: Rng, low: float, high: float) -> float:
+    """A number of either sign, with two decimals."""
+    return drawn(rng, low, high) * (2 * rng.integer(0, 2) - 1)
 
 
 def listed_sizes(sizes: Mapping[str, int]) -> str:

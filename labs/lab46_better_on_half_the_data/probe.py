@@ -175,3 +175,31 @@ def _frames(raw: Mapping[str, Any]) -> Frames:
 def _raw(frames: Frames) -> dict[str, Any]:
     arrays = {name: torch.as_tensor(getattr(frames, name)) for name in ("image", "state", "action", "action_is_pad")}
     return {**arrays, "instruction": list(frames.instruction)}
+
+
+def converted_alone(learner: Any, robot: str, conversion: str, numbers: Tensor) -> dict[str, Any]:
+    """What one of an entry's conversions gives for `numbers` (B, H, 3), for its parts, and `numbers` after that.
+
+    `rows` are those of (H, 3), `single` those of (3,), `empty` that of (0, 3).
+    """
+    given = numbers.clone()
+    convert = getattr(learner.policy.FORMATS[robot], conversion)
+    return {
+        "whole": convert(given),
+        "rows": [convert(row) for row in given],
+        "single": [convert(one) for row in given for one in row],
+        "empty": convert(given[0, :0]),
+        "given": given,
+    }
+
+
+def with_another_entry(learner: Any, entry: dict[str, Any], reported: Tensor, recorded: Tensor, plan: Tensor) -> Any:
+    """What the conversions of bench's entry give with these fields in it: `state`, `action` and `command`.
+
+    None if an entry has no such fields.
+    """
+    try:
+        other = replace(learner.policy.FORMATS["bench"], **entry)
+    except TypeError:
+        return None
+    return {"state": other.state(reported), "action": other.action(recorded), "command": other.command(plan)}

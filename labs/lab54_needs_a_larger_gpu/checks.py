@@ -39,7 +39,7 @@ NOTHING = "nothing"
 @check(
     kind="behaviour",
     title="Every update uses the learning rate planned for it",
-    property="With 1, 4 and 16 micro-batches per update alike, update number u must use the rate LEARNING_RATE × share_of_peak(u, updates), also where the stream ends before the planned number of updates. In an optimizer whose groups have other learning rates, each group must use its own × share_of_peak(u, updates).",
+    property="With 1, 4 and 16 micro-batches per update alike, update number u must use the rate LEARNING_RATE × share_of_peak(u, updates), also where the stream ends before the planned number of updates. If it goes on, update number `updates` must use the rate 0. In an optimizer whose groups have other learning rates, each group must use its own × share_of_peak(u, updates).",
     instrument="optimizer.register_step_pre_hook(lambda optimizer, *_: print(optimizer.param_groups[0]['lr']))",
 )
 def test_rates_follow_the_plan(submission: Submission, rng: Rng) -> None:
@@ -73,6 +73,38 @@ def test_rates_follow_the_plan(submission: Submission, rng: Rng) -> None:
         what = f"the learning rates of a group, as shares of its own learning rate {peak:g} (updates={length}, parts={parts})"
         expect(found, what).has_shape(length)
         expect(found, what).close_to(wanted, rtol=0, atol=RATE)
+    for parts, updates in ((1, rng.integer(4, 8)), (rng.integer(2, 5), rng.integer(4, 8))):
+        longer = submission.observe("rates", parts=parts, updates=updates, given=parts * (updates + 1))["rates"]
+        said = f"{parts * (updates + 1)} micro-batches (updates={updates}, parts={parts})"
+        expect(len(longer), f"the number of updates in {said}").equals(updates + 1)
+        what = f"the learning rate of the update after the last planned one, as a share of the largest, in {said}"
+        expect(longer[-1] / PEAK, what).close_to(0.0, rtol=0, atol=RATE)
+    for updates in (length, few, 1):
+        shares = submission.observe("plan", updates=updates)
+        for update, share in enumerate(shares or []):
+            what = f"`share_of_peak({update}, {updates})`"
+            expect(share, what).close_to(planned(update, updates), rtol=0, atol=RATE)
+
+
+@check(
+    kind="behaviour",
+    title="Nothing else advances the schedule",
+    property="The scheduler of `build_scheduler` must advance with its own `step` and with nothing else. After `train`, steps of the optimizer must use the learning rate that the caller has set.",
+    instrument="python -c 'from policy import *; o = torch.optim.AdamW([nn.Parameter(torch.ones(1))], lr=LEARNING_RATE); s = build_scheduler(o, 8); [(print(s.get_last_lr()), o.step(), s.step()) for _ in range(8)]'",
+)
+def test_only_its_step_advances_the_schedule(submission: Submission, rng: Rng) -> None:
+    updates = rng.integer(12, 17)
+    by_hand = submission.observe("stepped_by_hand", peaks=list(PEAKS), updates=updates)
+    for update, rates in enumerate(by_hand or []):
+        for rate, peak in zip(rates, PEAKS, strict=True):
+            what = f"the learning rate of update {update}, counted from 0, as a share of the group's own {peak:g}, in a loop that steps optimizer and scheduler once per update (updates={updates})"
+            expect(rate / peak, what).close_to(planned(update, updates), rtol=0, atol=RATE)
+    for parts in (1, 3):
+        rate = float(rng.uniform(1, low=2e-3, high=5e-3, dtype=torch.float64))
+        later = submission.observe("rates_afterwards", parts=parts, updates=4, rate=rate)
+        for number, found in enumerate(later, start=1):
+            what = f"the learning rate of step {number} of the optimizer after `train`, as a share of the one that was set (parts={parts})"
+            expect(found / rate, what).close_to(1.0, rtol=0, atol=RATE)
 
 
 @check(
@@ -115,6 +147,10 @@ def test_updates_are_those_of_whole_batches(submission: Submission, rng: Rng) ->
             expect(listed(other), f"what has another gradient in update {update} ({said})").equals(NOTHING)
         other = {name for name, value in moved.items() if not close(seen["moved"][name], value, rtol=1e-2)}
         expect(listed(other), f"what moved otherwise ({said})").equals(NOTHING)
+    for parts in (1, 3):
+        norms = submission.observe("rates", parts=parts, updates=4, given=4 * parts, peaks=list(PEAKS))["norms"]
+        what = f"the norms of the gradients of an optimizer with two groups, of which each is longer than 1 (parts={parts})"
+        expect(norms, what).close_to([MAX_GRADIENT_NORM] * 4, rtol=1e-4)
 
 
 @check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -35,11 +36,15 @@ class FewWeights(nn.Module):
 def rates(learner: Any, parts: int, updates: int, given: int, peaks: list[float] | None = None) -> dict[str, list[Any]]:
     """Train one weight or a few with `parts` micro-batches per update: `given` micro-batches of `updates` updates.
 
-    For each step of an optimizer: the learning rate of its first group and of each group, and how many micro-batches
-    had been read. The module is in evaluation mode before, as a loaded policy is. With `peaks`, the optimizer is an
-    AdamW with a group of one weight for each of these learning rates.
+    For each step of an optimizer: the learning rate of its first group and of each group, the gradient's norm, and how
+    many micro-batches had been read. The module is in evaluation mode before, as a loaded policy is. With `peaks`, the
+    optimizer is an AdamW with a group of one weight for each of these learning rates.
     """
-    policy, read, seen = FewWeights(len(peaks or [0])).eval(), [0], {"rates": [], "rates of groups": [], "read": []}
+    policy, read, seen = (
+        FewWeights(len(peaks or [0])).eval(),
+        [0],
+        {"rates": [], "rates of groups": [], "norms": [], "read": []},
+    )
     if peaks is None:
         optimizer = learner.policy.build_optimizer(policy)
     else:
@@ -54,6 +59,7 @@ def rates(learner: Any, parts: int, updates: int, given: int, peaks: list[float]
     def note(stepping: torch.optim.Optimizer, *_: Any) -> None:
         seen["rates"].append(float(stepping.param_groups[0]["lr"]))
         seen["rates of groups"].append([float(group["lr"]) for group in stepping.param_groups])
+        seen["norms"].append(sum(float(w.grad.square().sum()) for w in policy.parameters()) ** 0.5)
         seen["read"].append(read[0])
 
     handle = register_optimizer_step_pre_hook(note)
@@ -184,3 +190,44 @@ def _micro_batches(seed: int, updates: int, parts: int, batch_size: int = BATCH_
 
 def _as_double(batch: Batch) -> Batch:
     return {name: x.double() if x.is_floating_point() else x.clone() for name, x in batch.items()}
+
+
+def stepped_by_hand(learner: Any, peaks: list[float], updates: int) -> list[list[float]] | None:
+    """The learning rates of groups that begin with `peaks`, where optimizer and schedule are stepped `updates` times.
+
+    None if the learner's file has no `build_scheduler` of an optimizer and a number of updates.
+    """
+    policy = FewWeights(len(peaks))
+    weights = zip(policy.parameters(), peaks, strict=True)
+    optimizer = torch.optim.AdamW([{"params": [weight], "lr": peak} for weight, peak in weights])
+    build = getattr(learner.policy, "build_scheduler", None)
+    try:
+        inspect.signature(build).bind(optimizer, updates)
+    except TypeError:
+        return None
+    scheduler, seen = build(optimizer, updates), []
+    for _ in range(updates):
+        seen.append([float(group["lr"]) for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    return seen
+
+
+def rates_afterwards(learner: Any, parts: int, updates: int, rate: float) -> list[float]:
+    """The learning rates of two steps of the optimizer after `train`, for which its group was given `rate`."""
+    policy, seen = FewWeights(1).eval(), []
+    optimizer = learner.policy.build_optimizer(policy)
+    learner.policy.train(policy, optimizer, [{"x": torch.ones(1)}] * (parts * updates), updates, parts)
+    optimizer.param_groups[0]["lr"] = rate
+    handle = optimizer.register_step_pre_hook(lambda one, *_: seen.append(float(one.param_groups[0]["lr"])))
+    for _ in range(2):
+        optimizer.step()
+    handle.remove()
+    return seen
+
+
+def plan(learner: Any, updates: int) -> list[float] | None:
+    """What `share_of_peak` gives for each of `updates` updates and for the one after them; None where there is none."""
+    if not hasattr(learner.policy, "share_of_peak"):
+        return None
+    return [float(learner.policy.share_of_peak(update, updates)) for update in range(updates + 1)]

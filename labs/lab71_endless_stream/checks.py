@@ -79,6 +79,20 @@ def test_run_is_repeatable(submission: Submission, rng: Rng) -> None:
 
 
 @check(
+    kind="behaviour",
+    title="Long epochs have no table twice",
+    property="Where an epoch has more than a thousand tables, every item of every epoch must be a different table, too.",
+    instrument="python -c 'from policy import *; rows = [tuple(row) for batch in stream(build_loader(1100, 0, 50), 2) for row in batch[\"action\"].flatten(1).tolist()]; print(len(rows), len(set(rows)))'",
+)
+def test_long_epochs_have_no_table_twice(submission: Submission, rng: Rng) -> None:
+    tables = 64 * rng.integer(17, 19)
+    drawn = submission.observe("many_tables", tables=tables, epochs=2, seed=rng.seed())
+    said = f"two epochs of {tables} tables"
+    expect(drawn, f"the states and actions of {said}").has_shape(2 * tables, 3 * (1 + HORIZON))
+    expect(different(drawn), f"the number of different tables in {said}").equals(2 * tables)
+
+
+@check(
     kind="invariant",
     title="The workers render",
     property="While batches are read, the requested number of worker processes must be running.",

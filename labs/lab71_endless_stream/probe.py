@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import get_worker_info
 
-from labs.vla.dataset import collate, demonstrations
+from labs.vla.dataset import Moments, collate, demonstrations
 from labs.vla.vision import PIXEL_MEAN, PIXEL_STD
 
 TABLES, EPOCHS, BATCH_SIZE = 64, 12, 16
@@ -190,3 +190,20 @@ def _other_tables(seed: int, count: int = HELD_OUT) -> dict[str, Tensor]:
 @torch.no_grad()
 def _loss(policy: Any, batch: dict[str, Tensor]) -> Tensor:
     return policy(**batch).loss.detach()
+
+
+def many_tables(learner: Any, seed: int, tables: int, epochs: int) -> Tensor:
+    """The states and actions (E * tables, 3 + H * A) of the items of a loader with two workers.
+
+    The images are left out: the camera is replaced, and `collate_fn` too.
+    """
+    loader = learner.policy.build_loader(tables, seed, 64)
+    loader.collate_fn = _numbers
+    with patch.object(Moments, "images", lambda moments: np.zeros((len(moments.target), 1, 1, 3), np.uint8)):
+        return torch.cat(list(learner.policy.stream(loader, epochs)))
+
+
+def _numbers(items: list[Any]) -> Tensor:
+    """The states and actions of items of one frame each, (N, 3 + H * A)."""
+    rows = [np.concatenate([item.state.reshape(-1), item.action.reshape(-1)]) for item in items]
+    return torch.from_numpy(np.stack(rows))

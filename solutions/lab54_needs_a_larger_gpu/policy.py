@@ -91,9 +91,10 @@ def train(
 ) -> list[LogLine]:
     """Make one update from every `parts` micro-batches of `stream`, and return a log line for each update.
 
-    `updates` is the length of the whole training, for which the learning rate is planned; a stream may end earlier.
-    Micro-batches at its end that do not complete an update change no weight. The policy trains in training mode and is
-    left in evaluation mode.
+    `updates` is the length of the whole training, for which the learning rate is planned. A stream may end earlier; if
+    it goes on, the first update after the planned ones has the rate 0. Micro-batches at its end that do not complete an
+    update change no weight. The policy trains in training mode and is left in evaluation mode. Later steps of the
+    optimizer use the learning rates that the caller sets.
     """
     scheduler = build_scheduler(optimizer, updates)
     accumulator = Accumulator(optimizer, parts)
@@ -129,7 +130,10 @@ def share_of_peak(update: int, updates: int) -> float:
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, updates: int) -> LRScheduler:
-    """The schedule of `updates` updates: each group's own learning rate, times `share_of_peak`."""
+    """The schedule of `updates` updates: each group's own learning rate, times `share_of_peak`.
+
+    Like every scheduler of torch, it advances when its `step` is called, and only then.
+    """
     return LambdaLR(optimizer, lambda update: share_of_peak(update, updates))
 
 
