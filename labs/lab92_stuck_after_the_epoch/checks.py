@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_frames_to_be_independent, listed, padded_batch
@@ -57,7 +58,7 @@ LOUDER = 30.0
 @check(
     kind="behaviour",
     title="Training in two processes goes on after each validation",
-    property=f"Whichever process has no frames of a robot, both processes must train {EPOCHS} epochs, and log the same validation losses after each.",
+    property=f"Whichever process has no frames of a robot, both processes must train {EPOCHS} epochs, and log the same validation losses after each: the means over the frames of this validation alone.",
     instrument="lab run 92",
 )
 def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
@@ -78,6 +79,12 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
             said = f"after epoch {epoch}, where {case.format(robot='one robot')},"
             expect(listed(lacking), f"what a process did not log {said}").equals("nothing")
             expect(of_1, f"what process 1 logged {said}").close_to(of_0, rtol=1e-6)
+    for case, ranks in zip(shares, seen, strict=True):
+        losses = [[by_name(with_weights(ranks[0]["weights"]), batch) for batch in share] for share in shares[case]]
+        said = f"after epoch {EPOCHS - 1}, where {case.format(robot='one robot')},"
+        wanted = {name: mean_of_all(losses, name) for name in NAMES}
+        given = {name: ranks[0]["values"][-1][name] for name in NAMES}
+        expect(given, f"what process 0 logged {said}").close_to(wanted, rtol=1e-3)
 
 
 @check(
@@ -294,6 +301,15 @@ def recognise_even(evidence: Mapping[str, Any]) -> bool:
 def recognise_common(evidence: Mapping[str, Any]) -> bool:
     lacking = [words for case in (ONLY_0, ONLY_1) for words in list(evidence[MEANS + case].values())[-1]]
     return finished(evidence) and set(of_robots(evidence, EVERY)) == {ALL} and set(lacking) == {ABSENT}
+
+
+def with_weights(weights: Mapping[str, Tensor]) -> Policy:
+    """The base policy with these weights, in evaluation mode."""
+    policy = Policy.from_base(seed=0).eval()
+    with torch.no_grad():
+        for name, value in policy.named_parameters():
+            value.copy_(weights[name])
+    return policy
 
 
 def with_a_nan(rng: Rng, shares: Run) -> tuple[Run, int]:
