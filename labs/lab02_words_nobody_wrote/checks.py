@@ -216,7 +216,7 @@ def test_seed(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Other chunk sizes and other devices still work",
-    property="A policy with another horizon must train and predict, the action ids must move with the policy, and no checkpoint may hold them.",
+    property="A policy with another horizon must train and predict, the action ids must move with the policy, and no checkpoint may hold them. The same tokens must have the same ids in a second call of `add_action_tokens`, and in a policy that is built with the longer table.",
     instrument="debugkit.check(policy, batch, select=['DK003', 'DK005'])",
 )
 def test_other_sizes_and_devices(submission: Submission, rng: Rng) -> None:
@@ -227,6 +227,14 @@ def test_other_sizes_and_devices(submission: Submission, rng: Rng) -> None:
     expect(seen["head"], "the head's `horizon` and `action_dim`").equals([horizon, 3])
     expect(seen["width"], "`lm_head.in_features`").equals(64)
     expect("head.ids" in seen["saved"], "whether a checkpoint holds the ids of the action tokens").is_false()
+    seen = submission.observe("given_ids")
+    for name, where in (
+        ("again", "after a second call of `add_action_tokens`"),
+        ("rebuilt", "in a policy that is built with as many rows as the trained one has"),
+    ):
+        expect(seen[name], f"the ids of the action tokens {where}").has_shape(BINS)
+        changed = int((seen[name] != seen["first"]).sum())
+        expect(changed, f"the number of action tokens that have another id {where}").equals(0)
     seen = submission.observe("devices", batch=random_batch(rng, 1))
     expect(seen["ids"], "the device of the action ids in a policy that was moved to `meta`").equals("meta")
     expect(seen["runs"], "whether new tensors are on the policy's device when the default device is another").equals(

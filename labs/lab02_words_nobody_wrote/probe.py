@@ -277,3 +277,17 @@ def _gradient(module: nn.Module | Tensor) -> Tensor:
     """The gradient of a tensor, or of a module's first parameter; zeros where there is none."""
     value: Tensor = module if isinstance(module, Tensor) else next(module.parameters())
     return torch.zeros_like(value) if value.grad is None else value.grad
+
+
+def given_ids(learner: Any) -> dict[str, Tensor]:
+    """The ids of a policy's action tokens, `first`, and the same after a second call of `add_action_tokens`, `again`.
+
+    `rebuilt` are those of another policy that is built with as many rows, as one is before a checkpoint is loaded.
+    """
+    policy, _ = learner.policy.build_training(0)
+    rows = len(policy.language_model.embed_tokens.weight)
+    first = policy.head.ids.clone()
+    policy.add_action_tokens()
+    rebuilt = learner.policy.SpeakingPolicy(PolicyConfig(vocabulary_size=rows))
+    rebuilt.add_action_tokens()
+    return {"first": first, "again": policy.head.ids, "rebuilt": rebuilt.head.ids}

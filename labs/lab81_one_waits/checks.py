@@ -33,13 +33,15 @@ SIGHT = [(1, 1), (1, 0), (1, 1), (0, 1), (1, 0), (0, 0), (1, 1)]
 """For each step, which of the two processes have images. Process 0 lacks them in two steps, process 1 in three."""
 LOUDER = 30.0
 """Outputs this large exceed the range of the demonstrated actions. Nothing may limit them."""
+LONGEST_TIMEOUT_S = 60
+"""A minute, as the starter's docstring says."""
 ONE_BLIND, NONE_BLIND = "if only process 0 has images", "if both processes have images"
 
 
 @check(
     kind="behaviour",
     title="Both processes finish, whichever has no image",
-    property="Whichever process has a batch without images, both must take one step per batch, and have the weights that one process would have after training on all frames.",
+    property="Whichever process has a batch without images, both must take one step per batch, and have the weights that one process would have after training on all frames. The time-out must stay at most a minute.",
     instrument="debugkit.watch(model, optimizer, select=['DK801', 'DK802', 'DK804'])",
 )
 def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
@@ -52,6 +54,7 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
     for rank, result in enumerate(ranks):
         expect(result["counts"]["timeout_s"], f"the time-out of process {rank}, in seconds,").above(0)
         expect(result["counts"]["timeout_s"], f"the time-out of process {rank}, in seconds,").equals(declared)
+        expect(result["counts"]["timeout_s"], f"the time-out of process {rank}, in seconds,").at_most(LONGEST_TIMEOUT_S)
         expect(
             result["counts"]["evaluations"], f"the number of forward passes of process {rank} in evaluation mode"
         ).equals(0.0)

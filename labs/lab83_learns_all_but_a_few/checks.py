@@ -62,6 +62,10 @@ def test_every_epoch_has_an_order_of_its_own(submission: Submission, rng: Rng) -
             share = kept(found[first], found[second])
             where = f"of epoch {first} and share a batch again in epoch {second}, with {processes(world_size)},"
             expect(share, f"the share of frames that are neighbours in a batch {where}").at_most(KEPT)
+    found = by_epoch(orders(submission, rng, {**sizes(rng, 2), "seed": 0}), EPOCHS)
+    for epoch, pair in enumerate(pairwise(found)):
+        where = f"of epoch {epoch} and share a batch again in the next one, with two processes and the seed 0,"
+        expect(kept(*pair), f"the share of frames that are neighbours in a batch {where}").at_most(KEPT)
     asked = sizes(rng, 2)
     used = set(chain.from_iterable(chain(*orders(submission, rng, asked, epochs=MANY))))
     unused = asked["frames"] - len(used)
@@ -84,15 +88,15 @@ def test_processes_divide_the_frames(submission: Submission, rng: Rng) -> None:
         short = [[len(batch) for batch in batches if len(batch) != asked["batch_size"]] for batches in ranks]
         expect(short, f"sizes of incomplete batches with {processes(world_size)}")
         measured.append((asked, ranks, found, short))
-    for world_size in WORLDS:
-        asked = one_too_few(sizes(rng, world_size))
+    for world_size, seed in (*((world_size, rng.integer(1, 10_000)) for world_size in WORLDS), (2, 0)):
+        asked = {**one_too_few(sizes(rng, world_size)), "seed": seed}
         ranks = orders(submission, rng, asked)
         short = [[len(batch) for batch in batches if len(batch) != asked["batch_size"]] for batches in ranks]
         measured.append((asked, ranks, by_epoch(ranks, EPOCHS), short))
     for asked, ranks, found, short in measured:
         for rank, batches in enumerate(ranks):
             who = f"process {rank} of {asked['world_size']}"
-            frames = f"{asked['frames']} frames in batches of {asked['batch_size']}"
+            frames = f"{asked['frames']} frames in batches of {asked['batch_size']} with the seed {asked['seed']}"
             steps = EPOCHS * rounds(asked)
             expect(len(batches), f"the number of steps of {who} in {EPOCHS} epochs of {frames}").equals(steps)
             expect(len(short[rank]), f"the number of incomplete batches of {who}, for {frames},").equals(0)
@@ -110,8 +114,9 @@ def test_processes_divide_the_frames(submission: Submission, rng: Rng) -> None:
 def test_no_process_waits_for_another(submission: Submission, rng: Rng) -> None:
     batch_size, whole = rng.integer(2, 5), rng.integer(2, 4)
     frames = (2 * whole + 1) * batch_size + rng.integer(0, batch_size)
-    asked = {"frames": frames, "batch_size": batch_size, "world_size": 2, "seed": rng.integer(0, 1000)}
-    batches = [len(found) // UNEVEN_EPOCHS for found in orders(submission, rng, asked, epochs=UNEVEN_EPOCHS)]
+    asked = {"frames": frames, "batch_size": batch_size, "world_size": 2, "seed": 0}
+    expected = orders(submission, rng, asked, epochs=UNEVEN_EPOCHS)
+    batches = [len(found) // UNEVEN_EPOCHS for found in expected]
     ranks = submission.observe("uneven_rounds", epochs=UNEVEN_EPOCHS, **asked)
     expect(batches, "the batches of each process in an epoch")
     expect([[rank["ended"], rank["steps"]] for rank in ranks], "how far each process came")
@@ -125,6 +130,11 @@ def test_no_process_waits_for_another(submission: Submission, rng: Rng) -> None:
             expect(rank["joined"].get(name), f"the `{name}` with which process {number} joins the others").equals(
                 wanted
             )
+        other = different(rank["batches"], expected[number])
+        expect(
+            other,
+            f"the number of batches of process {number} in `fine_tune` that are not those of `train`, with the seed 0,",
+        ).equals(0)
     for epoch, batches in enumerate(by_epoch([rank["batches"] for rank in ranks], UNEVEN_EPOCHS)):
         who = "two real processes"
         expect(used_twice(batches), f"the number of frames used twice in epoch {epoch} by {who}").equals(0)
@@ -140,6 +150,8 @@ def test_continued_run_gets_the_same_batches(submission: Submission, rng: Rng) -
     continued, measured = [], []
     for world_size, one_loader in ((2, False), (1, True), (3, False)):
         asked = sizes(rng, world_size)
+        if world_size == 3:
+            asked["seed"] = 0
         each, noise = rounds(asked), rng.integer(0, 50)
         middle = rng.integer(1, each)
         starts = [0, middle, each, 2 * each + middle, 3 * each, EPOCHS * each - 1, EPOCHS * each, each + middle]
@@ -155,7 +167,7 @@ def test_continued_run_gets_the_same_batches(submission: Submission, rng: Rng) -
                 measured.append((where, different(found, whole[start:])))
         repeated = orders(submission, rng, asked)
         for rank, batches in enumerate(repeated):
-            where = f"process {rank} of {world_size} in a second run with the same seed"
+            where = f"process {rank} of {world_size} in a second run with the same seed, {asked['seed']}"
             measured.append((where, different(batches, runs[rank][0]["batches"])))
     expect(continued, "where continued runs begin")
     for where, others in measured:
@@ -192,8 +204,7 @@ def test_each_batch_is_one_step(submission: Submission, rng: Rng) -> None:
     instrument="python -c 'from policy import *; from labs.vla.dataset import demonstrations; print(frame_losses(build_policy(0), demonstrations(5, seed=0)))'",
 )
 def test_all_frames_are_examined(submission: Submission, rng: Rng) -> None:
-    for count in (1, rng.integer(4, 7)):
-        seed = rng.integer(0, 1000)
+    for count, seed in ((1, 0), (rng.integer(4, 7), rng.integer(1, 1000))):
         found = submission.observe("examined", frames=count, seed=seed)
         policy, frames = Policy.from_base(seed=seed).eval(), demonstrations(count, seed)
         with torch.no_grad():

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from labs.grading import Rng, Submission, check, expect, wrong_fix
 from labs.invariants import expect_frames_to_be_independent, listed, padded_batch
@@ -33,6 +34,8 @@ from labs.validation_means import (
     SHARES,
     TURNS,
     WHOLE,
+    Losses,
+    Run,
     by_name,
     described,
     drawn,
@@ -55,7 +58,7 @@ LOUDER = 30.0
 @check(
     kind="behaviour",
     title="Training in two processes goes on after each validation",
-    property=f"Whichever process has no frames of a robot, both processes must train {EPOCHS} epochs, and log the same validation losses after each.",
+    property=f"Whichever process has no frames of a robot, both processes must train {EPOCHS} epochs, and log the same validation losses after each: the means over the frames of this validation alone.",
     instrument="lab run 92",
 )
 def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
@@ -76,6 +79,12 @@ def test_both_processes_finish(submission: Submission, rng: Rng) -> None:
             said = f"after epoch {epoch}, where {case.format(robot='one robot')},"
             expect(listed(lacking), f"what a process did not log {said}").equals("nothing")
             expect(of_1, f"what process 1 logged {said}").close_to(of_0, rtol=1e-6)
+    for case, ranks in zip(shares, seen, strict=True):
+        losses = [[by_name(with_weights(ranks[0]["weights"]), batch) for batch in share] for share in shares[case]]
+        said = f"after epoch {EPOCHS - 1}, where {case.format(robot='one robot')},"
+        wanted = {name: mean_of_all(losses, name) for name in NAMES}
+        given = {name: ranks[0]["values"][-1][name] for name in NAMES}
+        expect(given, f"what process 0 logged {said}").close_to(wanted, rtol=1e-3)
 
 
 @check(
@@ -88,7 +97,8 @@ def test_logs_the_mean_of_all_frames(submission: Submission, rng: Rng) -> None:
     seed, order = rng.seed(), rng.permutation(3)
     policy = Policy.from_base(seed=seed).eval()
     shares = {case: drawn(rng, share, order) for case, share in SHARES.items()}
-    seen = submission.observe("validated", runs=list(shares.values()), seed=seed)
+    nan, robot_of_nan = with_a_nan(rng, drawn(rng, SHARES[EVERY], order))
+    *seen, with_nan = submission.observe("validated", runs=[*shares.values(), nan], seed=seed)
     told = {}
     for case, ranks in zip(shares, seen, strict=True):
         losses = [[by_name(policy, batch) for batch in share] for share in shares[case]]
@@ -109,12 +119,18 @@ def test_logs_the_mean_of_all_frames(submission: Submission, rng: Rng) -> None:
         expect({name: kept.get(name) for name in finite}, f"what the logger of process 0 got, where {said},").close_to(
             finite, rtol=1e-4
         )
+    expect(endings(with_nan), "how two processes ended that validate, where the loss of one frame is NaN,").equals(
+        BOTH_FINISHED
+    )
+    losses = [[by_name(policy, batch) for batch in share] for share in nan]
+    for rank, result in enumerate(with_nan):
+        expect_nan_in_its_own_means(result["values"][0], losses, robot_of_nan, f"process {rank}")
 
 
 @check(
     kind="behaviour",
     title="One process logs the same numbers",
-    property="One process that validates on the frames of both must log the same means. If the loss of one frame is NaN, `validation_loss` must be NaN.",
+    property="One process that validates on the frames of both must log the same means. If the loss of one frame is NaN, `validation_loss` must be NaN, and the losses of the other robots must be their means.",
     instrument="python -c 'from policy import *; from labs.lightning_processes import *; from labs.vla.dataset import collate, demonstrations; b = [collate(demonstrations(n, n), range(n)) | {\"robot\": torch.arange(n) % r} for n, r in ((9, 3), (3, 2))]; print(trainer_of(0, 1, logger=False).validate(build_module(0), ready(b), verbose=False), torch.cat([build_module(0).frame_losses(x) for x in b]).mean())'",
 )
 def test_one_process_logs_the_same(submission: Submission, rng: Rng) -> None:
@@ -135,15 +151,10 @@ def test_one_process_logs_the_same(submission: Submission, rng: Rng) -> None:
     expect(sorted(others), "the other names in one process")
     for word, rest in told:
         expect_mean(word, *rest)
-    spoiled = [dict(batch) for batch in shares[EVERY]]
-    action = spoiled[0]["action"].clone()
-    action[rng.integer(0, len(action)), 0] = torch.nan  # the first step is never padding
-    spoiled[0]["action"] = action
+    (spoiled,), robot_of_nan = with_a_nan(rng, [shares[EVERY]])
     (result,) = submission.observe("alone", runs=[spoiled], seed=seed)
-    value = result["values"][0].get("validation_loss")
-    expect(
-        value is not None and value != value, "`validation_loss` is NaN where the loss of one frame is NaN,"
-    ).is_true()
+    losses = [[by_name(policy, batch) for batch in spoiled]]
+    expect_nan_in_its_own_means(result["values"][0], losses, robot_of_nan, "one process")
 
 
 @check(
@@ -290,6 +301,37 @@ def recognise_even(evidence: Mapping[str, Any]) -> bool:
 def recognise_common(evidence: Mapping[str, Any]) -> bool:
     lacking = [words for case in (ONLY_0, ONLY_1) for words in list(evidence[MEANS + case].values())[-1]]
     return finished(evidence) and set(of_robots(evidence, EVERY)) == {ALL} and set(lacking) == {ABSENT}
+
+
+def with_weights(weights: Mapping[str, Tensor]) -> Policy:
+    """The base policy with these weights, in evaluation mode."""
+    policy = Policy.from_base(seed=0).eval()
+    with torch.no_grad():
+        for name, value in policy.named_parameters():
+            value.copy_(weights[name])
+    return policy
+
+
+def with_a_nan(rng: Rng, shares: Run) -> tuple[Run, int]:
+    """The batches of each process, with a NaN in the action of one frame; and the robot of this frame."""
+    spoiled = [[dict(batch) for batch in share] for share in shares]
+    share = spoiled[rng.integer(0, len(spoiled))]
+    batch = share[rng.integer(0, len(share))]
+    frame = rng.integer(0, len(batch["action"]))
+    batch["action"] = batch["action"].clone()
+    batch["action"][frame, 0] = torch.nan  # the first step is never padding
+    return spoiled, int(batch["robot"][frame])
+
+
+def expect_nan_in_its_own_means(values: Mapping[str, float], losses: Losses, robot: int, who: str) -> None:
+    """The mean of all frames must be NaN, and the means of the robots other than `robot` must be those of their frames."""
+    value = values.get(WHOLE)
+    expect(
+        value is not None and value != value, f"`{WHOLE}` of {who} is NaN where the loss of one frame is NaN,"
+    ).is_true()
+    for name in (name for number, name in enumerate(NAMES[1:]) if number != robot):
+        said = f"what {who} logged as `{name}`, where the loss of one frame of another robot is NaN,"
+        expect(values.get(name), said).close_to(mean_of_all(losses, name), rtol=1e-4)
 
 
 def of_robots(evidence: Mapping[str, Any], case: str) -> list[str]:

@@ -12,7 +12,7 @@ Notable choices
   size.
 - A validation metric is one number for the whole job: the mean over the frames of all processes, in which every frame
   counts alike. Callbacks run in every process, so every process needs that number. A frame whose loss is NaN is not
-  left out: `validation_loss` is NaN then.
+  left out: `validation_loss` is NaN then. A robot's metric depends on the frames of this robot alone.
 - Training metrics are for watching a run. They cost nothing: no process waits for another to log them.
 """
 

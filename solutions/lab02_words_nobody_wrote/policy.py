@@ -58,7 +58,7 @@ class Tokenizer:
 class ActionTokens(ActionHead):
     """Converts between normalised actions in [-1, 1] and the token ids of their bins.
 
-    `ids` moves with the policy and is in no checkpoint: the tokenizer determines it.
+    `ids` moves with the policy and is in no checkpoint: the tokenizer alone determines it.
     """
 
     ids: Tensor

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labs.vla.policy import Policy, PolicyOutput
 
 TIMEOUT = timedelta(seconds=5)
-"""How long a process waits for the others before it raises: short, for debugging. NCCL's default is ten minutes."""
+"""How long a process waits for the others before it raises: at most a minute. NCCL's default is ten minutes."""
 
 
 class MixedPolicy(Policy):
@@ -75,7 +75,7 @@ def join_processes(rank: int, world_size: int, address: str) -> None:
 
 
 def wrap(policy: MixedPolicy) -> nn.Module:
-    """The policy as every process trains it: the same weights in all, gradients averaged in the backward pass."""
+    """The policy as `train` takes it: the same weights in all processes, gradients averaged over them in each step."""
     return DistributedDataParallel(policy)
 
 
