@@ -3,6 +3,8 @@
 After any kind of reset (`optimizer.zero_grad()`, `model.zero_grad()`, `p.grad = None`, `p.grad.zero_()`), the next
 gradient that arrives finds `.grad` None or zero. If no gradient since the previous step found that, the reset was
 forgotten. With accumulation at least the first one does, and in a GAN one that arrives after the reset.
+
+Only what is added to `.grad` counts: `torch.autograd.grad()` returns gradients, and the program may assign them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -61,8 +64,9 @@ class GradientResets:
         self._watched[number] = [weakref.ref(parameter) for parameter in small]
         self._starts[number] = [parameter.detach().clone() for parameter in small]
         for index, parameter in enumerate(smallest):
-            hook = self._hook_for(number, index, weakref.ref(parameter))
-            self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
+            arrives, is_added = self._hooks_for(number, index, weakref.ref(parameter))
+            self._handles.append(parameter.register_hook(arrives))  # type: ignore[no-untyped-call]
+            self._handles.append(parameter.register_post_accumulate_grad_hook(is_added))  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Remove every hook."""
@@ -126,22 +130,38 @@ class GradientResets:
                 del self._uses[self._order.popleft()]
         return self._uses[key]
 
-    def _hook_for(self, number: int, index: int, parameter: weakref.ref[Tensor]) -> Callable[[Tensor], None]:
-        def gradient_arrived(_gradient: Tensor) -> None:
+    def _hooks_for(
+        self, number: int, index: int, parameter: weakref.ref[Tensor]
+    ) -> tuple[Callable[[Tensor], None], Callable[[Tensor], None]]:
+        """What is called when a gradient arrives, and when it has been added to `.grad`."""
+        found: list[Literal["none", "unknown", "values"]] = []
+
+        def arrives(_gradient: Tensor) -> None:
+            found.clear()
             held = parameter()
             if held is None or self._is_paused():
                 return
+            if held.grad is None:
+                found.append("none")
+            elif not has_range(held.grad):
+                found.append("unknown")
+            else:
+                found.append("values")
+                if index not in self._use(number).found_clean:
+                    self._timeline.record("held_gradient", f"{number}:{self._steps[number]}:{index}", held.grad)
+
+        def is_added(_parameter: Tensor) -> None:
+            if not found:
+                return
             use = self._use(number)
             use.arrivals[index] = use.arrivals.get(index, 0) + 1
-            if held.grad is None:
-                use.found_clean.add(index)
+            if found[0] != "values":
+                use.found_clean.add(index)  # one that cannot be measured counts as clean, to avoid a false finding
+            if found[0] == "none":
                 use.found_none[index] = use.found_none.get(index, 0) + 1
-            elif has_range(held.grad) and index not in use.found_clean:
-                self._timeline.record("held_gradient", f"{number}:{self._steps[number]}:{index}", held.grad)
-            elif not has_range(held.grad):
-                use.found_clean.add(index)  # it cannot be measured; counting it as clean avoids a false finding
+            found.clear()
 
-        return gradient_arrived
+        return arrives, is_added
 
 
 def _gradient_now(parameter: Tensor | None) -> tuple[Tensor, int] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs_modules import load
+from edited_files import rewrite
 
 TRANSLATION, BLOCKS = load("_translation"), load("_page_blocks")
 
@@ -67,12 +68,6 @@ def problems(source: Path) -> str:
     return "\n".join(TRANSLATION.problems(TRANSLATION.translation_of(source)))
 
 
-def change(path: Path, before: str, after: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert before in text
-    path.write_text(text.replace(before, after), encoding="utf-8")
-
-
 def test_a_filled_page_holds(page: Path) -> None:
     assert problems(page) == ""
     text = TRANSLATION.translation_of(page).read_text(encoding="utf-8")
@@ -103,7 +98,7 @@ def test_a_filled_page_holds(page: Path) -> None:
 )
 def test_a_change_of_the_translation_is_found(page: Path, before: str, after: str, problem: str) -> None:
     translation = TRANSLATION.translation_of(page)
-    change(translation, before, after)
+    rewrite(translation, before, after)
     assert problem in problems(page)
     assert TRANSLATION.main(["check", str(page)]) == 1
 
@@ -119,7 +114,7 @@ def test_a_change_of_the_translation_is_found(page: Path, before: str, after: st
     ],
 )
 def test_a_change_of_the_english_page_is_found_and_filled(page: Path, before: str, after: str, problem: str) -> None:
-    change(page, before, after)
+    rewrite(page, before, after)
     assert problem in problems(page)
     fill(
         page, {block.text: f"{block.text[:9]} 120 `NaN` [랩](lessons/21.md) 바뀜" for block in TRANSLATION.todo([page])}
@@ -138,7 +133,7 @@ def test_a_page_without_a_translation_and_a_translation_without_a_page_are_found
 
 
 def test_a_block_without_a_translation_stays_english_and_is_not_stamped(page: Path) -> None:
-    change(page, "Detach it.", "Detach the state of the arm.")
+    rewrite(page, "Detach it.", "Detach the state of the arm.")
     fill(page, {})
     text = TRANSLATION.translation_of(page).read_text(encoding="utf-8")
     assert "    Detach the state of the arm." in text
@@ -149,7 +144,7 @@ def test_a_block_without_a_translation_stays_english_and_is_not_stamped(page: Pa
 
 def test_fill_keeps_a_page_whose_blocks_it_cannot_count(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translation = TRANSLATION.translation_of(page)
-    change(translation, "    분리하세요.", "    분리하세요.\n\n    그리고 다시 측정하세요.")
+    rewrite(translation, "    분리하세요.", "    분리하세요.\n\n    그리고 다시 측정하세요.")
     before = translation.read_text(encoding="utf-8")
     assert fill(page, {}) == 1
     assert translation.read_text(encoding="utf-8") == before

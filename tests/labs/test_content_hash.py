@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import labs.grading
+from edited_files import append, rewrite
 from labs.authoring import content_hash
 from labs.authoring.canonical import _form, canonical_form, python_form
 from labs.authoring.content_hash import FIELDS, content_of, folder_hash
@@ -49,16 +50,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder_hash.cache_clear()
     yield root
     folder_hash.cache_clear()
-
-
-def rewrite(path: Path, before: str, after: str) -> None:
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after, 1))
-
-
-def append(path: Path, text: str) -> None:
-    path.write_text(path.read_text() + text)
 
 
 def reread() -> Lab:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import labs
+from edited_files import append, rewrite
 from labs.authoring.lint import lint
 from labs.grading import catalog
 from labs.grading.catalog import Lab
@@ -28,75 +29,72 @@ def violations(lab: Lab, declared: Declared = DECLARED) -> str:
     return "\n".join(f"{violation.rule}: {violation.sentence}" for violation in lint(lab, declared))
 
 
-def edit(path: Path, before: str, after: str) -> None:
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after))
-
-
 def test_a_complete_lab_has_no_violation(lab: Lab) -> None:
     assert violations(lab) == ""
 
 
 Spoil = Callable[[Path], None]
 SPOILED: dict[str, tuple[Spoil, str]] = {
-    "two seeds": (lambda root: edit(_lab(root) / "lab.toml", "[1, 2, 3, 4, 5]", "[1, 2]"), "metadata: lab.toml: seeds"),
-    "wrong chapter": (lambda root: edit(_lab(root) / "lab.toml", '"shapes"', '"loop"'), "in the chapter shapes"),
+    "two seeds": (
+        lambda root: rewrite(_lab(root) / "lab.toml", "[1, 2, 3, 4, 5]", "[1, 2]"),
+        "metadata: lab.toml: seeds",
+    ),
+    "wrong chapter": (lambda root: rewrite(_lab(root) / "lab.toml", '"shapes"', '"loop"'), "in the chapter shapes"),
     "no such prerequisite": (
-        lambda root: edit(_lab(root) / "lab.toml", "editable =", 'prerequisites = ["77"]\neditable ='),
+        lambda root: rewrite(_lab(root) / "lab.toml", "editable =", 'prerequisites = ["77"]\neditable ='),
         "prerequisite 77 is not a lab",
     ),
-    "long starter": (lambda root: _append(_lab(root) / "policy.py", "x = 1\n" * 200), "at most 200"),
+    "long starter": (lambda root: append(_lab(root) / "policy.py", "x = 1\n" * 200), "at most 200"),
     "no starter": (lambda root: (_lab(root) / "policy.py").unlink(), "policy.py is missing"),
     "no solution": (lambda root: (_solution(root) / "policy.py").unlink(), "policy.py is missing: the whole file"),
     "no why": (lambda root: (_solution(root) / "why.md").write_text("\n"), "why.md is missing or empty"),
-    "large fix": (lambda root: _append(_solution(root) / "policy.py", "x = 1\n" * 30), "changes 31 lines"),
+    "large fix": (lambda root: append(_solution(root) / "policy.py", "x = 1\n" * 30), "changes 31 lines"),
     "no fix": (
         lambda root: (_solution(root) / "policy.py").write_bytes((_lab(root) / "policy.py").read_bytes()),
         "the solution is the same as the starter",
     ),
     "no probe": (lambda root: (_lab(root) / "probe.py").unlink(), "probe.py is missing"),
-    "no symptom": (lambda root: edit(_lab(root) / "probe.py", "def symptom", "def symptoms"), "no symptom(learner)"),
+    "no symptom": (lambda root: rewrite(_lab(root) / "probe.py", "def symptom", "def symptoms"), "no symptom(learner)"),
     "no subject": (
         lambda root: (
-            edit(_lab(root) / "probe.py", "def subject", "def a_subject"),
-            edit(_lab(root) / "lab.toml", "seeds =", 'rules = ["DK002"]\nseeds ='),
+            rewrite(_lab(root) / "probe.py", "def subject", "def a_subject"),
+            rewrite(_lab(root) / "lab.toml", "seeds =", 'rules = ["DK002"]\nseeds ='),
         ),
         "no subject(learner)",
     ),
     "another lab imported": (
-        lambda root: _append(_lab(root) / "probe.py", "from labs.lab03_gripper_never_closes import policy\n"),
+        lambda root: append(_lab(root) / "probe.py", "from labs.lab03_gripper_never_closes import policy\n"),
         "imports: probe.py imports labs.lab03_gripper_never_closes; a lab may import",
     ),
     "the command line imported": (
-        lambda root: _append(_lab(root) / "policy.py", "import labs.cli.console\n"),
+        lambda root: append(_lab(root) / "policy.py", "import labs.cli.console\n"),
         "imports: policy.py imports labs.cli;",
     ),
-    "two hints": (lambda root: edit(_lab(root) / "hints.md", "## 3", "### 3"), "hints: "),
+    "two hints": (lambda root: rewrite(_lab(root) / "hints.md", "## 3", "### 3"), "hints: "),
     "two wrong fixes": (lambda root: (_lab(root) / "wrong_fixes" / "clamp.diff").unlink(), "wrong_fixes/ has 2"),
     "no check named": (
-        lambda root: edit(_clamp(root), "refused_by: test_equals_the_reference\n", ""),
+        lambda root: rewrite(_clamp(root), "refused_by: test_equals_the_reference\n", ""),
         "clamp.diff has no line `refused_by",
     ),
     "misspelt header": (
-        lambda root: edit(_clamp(root), "refused_by", "refused"),
+        lambda root: rewrite(_clamp(root), "refused_by", "refused"),
         "variants: wrong_fixes/clamp.diff, line 1: expected one of `refused_by",
     ),
     "no such check": (
-        lambda root: edit(_clamp(root), "test_equals_the_reference", "test_equals"),
+        lambda root: rewrite(_clamp(root), "test_equals_the_reference", "test_equals"),
         "refused by test_equals, which is not a check",
     ),
-    "no reason": (lambda root: edit(_clamp(root), "why: Clamping", "why:\nwhy_not: Clamping"), "clamp.diff, line 3"),
+    "no reason": (lambda root: rewrite(_clamp(root), "why: Clamping", "why:\nwhy_not: Clamping"), "clamp.diff, line 3"),
     "an empty reason": (
-        lambda root: edit(_alternative(root), "One fused operation for the product and the sum.", ""),
+        lambda root: rewrite(_alternative(root), "One fused operation for the product and the sum.", ""),
         "alternative_addcmul.diff has no line `why",
     ),
     "an edit that does not fit": (
-        lambda root: edit(_clamp(root), "-    return (action + mean) * std", "-    return (action + mean) / std"),
+        lambda root: rewrite(_clamp(root), "-    return (action + mean) * std", "-    return (action + mean) / std"),
         "wrong_fixes/clamp.diff, line 4: starter/policy.py has no such lines",
     ),
     "an edit that is not Python": (
-        lambda root: edit(_clamp(root), "clamp(-1, 1)", "clamp(-1, 1"),
+        lambda root: rewrite(_clamp(root), "clamp(-1, 1)", "clamp(-1, 1"),
         "wrong_fixes/clamp.diff, applied to policy.py, line ",
     ),
     "a whole file": (
@@ -109,11 +107,11 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     "no lesson": (lambda root: _lesson(root).unlink(), "03_swapped_order.md is missing"),
     "heading out of order": (
-        lambda root: edit(_lesson(root), "## Measure", "## Measuring"),
+        lambda root: rewrite(_lesson(root), "## Measure", "## Measuring"),
         "needs the headings Predict, Measure",
     ),
     "a placeholder": (
-        lambda root: edit(_lesson(root), "A round trip.", "TODO(author): which rule sees it"),
+        lambda root: rewrite(_lesson(root), "A round trip.", "TODO(author): which rule sees it"),
         "is not written yet: which rule sees it",
     ),
 }
@@ -128,7 +126,7 @@ def test_a_spoiled_lab_is_refused_by_name(collection: Path, spoiled: str) -> Non
 
 
 def test_the_library_the_grader_and_what_labs_share_may_be_imported(lab: Lab) -> None:
-    _append(lab.folder / "checks.py", "import labs.vla.policy\nfrom labs.invariants import random_batch\n")
+    append(lab.folder / "checks.py", "import labs.vla.policy\nfrom labs.invariants import random_batch\n")
     assert violations(lab) == ""
 
 
@@ -156,10 +154,6 @@ def _alternative(root: Path) -> Path:
 
 def _lesson(root: Path) -> Path:
     return root / "docs" / "lessons" / "shapes" / "03_swapped_order.md"
-
-
-def _append(path: Path, text: str) -> None:
-    path.write_text(path.read_text() + text)
 
 
 def test_every_lab_folder_has_its_facts() -> None:

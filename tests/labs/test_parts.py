@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import pytest
 
+from edited_files import append, rewrite
 from labs.authoring import parts
 from labs.authoring import verify as verification
 from labs.authoring.grading_rules import Graded, judge_checks_can_fail
@@ -22,16 +22,6 @@ from labs.grading.catalog import Lab
 REFERENCE, ROUND_TRIP, REACHES = "test_equals_the_reference", "test_round_trip", "test_reaches"
 WRONG = ("clamp", "drop_the_mean", "tuned_gain")
 CORRECT = ("solution", "alternative_addcmul")
-
-
-def rewrite(path: Path, before: str, after: str) -> None:
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after, 1))
-
-
-def append(path: Path, text: str) -> None:
-    path.write_text(path.read_text() + text)
 
 
 def add_wrong_fix(lab: Lab) -> None:

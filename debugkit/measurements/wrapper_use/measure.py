@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import in_backward
+from debugkit.distributed.collectives import REDUCTIONS
 from debugkit.distributed.wrappers import is_distributed, wrapped_module, wrappers_of
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
@@ -22,8 +23,6 @@ from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.recorders.patches import Patches
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
-
-_REDUCTIONS = ("all_reduce", "all_reduce_coalesced", "all_gather", "reduce", "reduce_scatter_tensor")
 
 
 class WrapperUseProbe(Probe[WrapperUses]):
@@ -42,7 +41,7 @@ class WrapperUseProbe(Probe[WrapperUses]):
     def __enter__(self) -> Self:
         self._patches = Patches()
         self._patches.__enter__()
-        for name in _REDUCTIONS if is_distributed() else ():
+        for name in REDUCTIONS if is_distributed() else ():
             for owner in (torch.distributed, torch.distributed.distributed_c10d):
                 self._patches.around(owner, name, before=self._reduced)
         for wrapper in self._wrappers:

@@ -21,7 +21,8 @@ Give both the same shape before the comparison: `prediction.squeeze(-1)` if the 
 - Differences that do not end in a scalar with a gradient: relative positions, metrics.
 - Differences that `torch.distributions` takes: it broadcasts the parameters of a distribution on purpose.
 - Differences between two predictions or two constants, and statistics that are subtracted before the comparison.
-- A row of constants, `(D,)` against `(B, D)`, that is neither of the batch nor computed in the step, such as a centre.
+- A constant with the shape of one sample, `(D,)` against `(B, D)` or `(D, D)` against `(B, D, D)`: a centre, which is
+  neither of the batch nor computed in the step, or an identity matrix, which is made of numbers only.
 - Operands with the same number of dimensions, if the code inserted the singleton dimension just before (pairwise
   distances).
 

@@ -36,6 +36,11 @@ _REDUCTIONS = frozenset({"mean", "sum", "nanmean", "nansum", "norm", "vector_nor
 _Weak = MutableMapping[torch.Tensor, Any]
 _NEW_AXIS = frozenset({"unsqueeze", "__getitem__", "expand", "expand_as", "repeat_interleave"})
 _FOLLOWED = _ELEMENTWISE | _REDUCTIONS | _NEW_AXIS
+_CONSTANTS = frozenset(
+    {"eye", "zeros", "ones", "full", "arange", "linspace", "zeros_like", "ones_like", "full_like"}
+    | {"new_zeros", "new_ones", "new_full"}
+)
+"""Their result is the same in each step, unlike that of `torch.tensor` or of a draw."""
 _TENSORS = frozenset({"data", "grad", "T", "mT", "H", "mH", "real", "imag"})
 """The properties of a tensor that are tensors."""
 
@@ -82,7 +87,7 @@ class _Calls(FunctionObserver):
         self.comparisons: dict[Comparison, None] = {}  # an ordered set
         self._from: _Weak = WeakTensorKeyDictionary()  # tensor → the differences it was computed from
         self._outer: _Weak = WeakTensorKeyDictionary()  # tensors into which the code inserted an axis
-        self._made: _Weak = WeakTensorKeyDictionary()  # small tensors that were computed in this step
+        self._made: _Weak = WeakTensorKeyDictionary()  # tensors without a gradient that were computed in this step
 
     def name_of(self, func: Callable[..., Any]) -> str | None:
         read = property_read_by(func)
@@ -90,11 +95,16 @@ class _Calls(FunctionObserver):
 
     def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], output: Any, _begun: Any, /) -> None:
         if isinstance(output, torch.Tensor) and output.ndim and not output.requires_grad:
-            self._made[output] = True
+            self._made[output] = not self._is_constant(name, args)
         if name in _LOSSES:
             self._record_loss_function(name, args, kwargs, output)
         elif isinstance(output, torch.Tensor) and (name in _FOLLOWED or "keepdim" in kwargs):
             self._follow(name, args, kwargs, output)
+
+    def _is_constant(self, name: str, args: Sequence[Any]) -> bool:
+        """Whether a result depends on nothing but numbers of the program, as an identity matrix does."""
+        tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
+        return name in _CONSTANTS or (len(tensors) > 0 and not any(self._made.get(tensor, True) for tensor in tensors))
 
     def _record_loss_function(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
         operands = [*args, *(kwargs[key] for key in ("input", "target") if key in kwargs)][:2]
@@ -127,14 +137,16 @@ class _Calls(FunctionObserver):
         computed, given = (first, second) if first.requires_grad else (second, first)
         if computed.grad_fn is None or given.requires_grad or id(given) in self._statistics:
             return False
-        return not self._is_a_constant_row(computed, given)
+        return not self._is_the_same_for_each_sample(computed, given)
 
-    def _is_a_constant_row(self, computed: torch.Tensor, given: torch.Tensor) -> bool:
-        """Whether it holds one number for each feature and is neither of the batch nor computed in this step: a centre.
+    def _is_the_same_for_each_sample(self, computed: torch.Tensor, given: torch.Tensor) -> bool:
+        """Whether it has the shape of one sample and is a constant, or neither of the batch nor computed in this step.
 
-        A target has rows, as the prediction does, and is new in each step.
+        Such as a centre, or an identity matrix. A target has rows, as the prediction does, and is new in each step.
         """
-        if not 0 < given.ndim < computed.ndim or given.shape != computed.shape[-given.ndim :] or given in self._made:
+        if not 0 < given.ndim < computed.ndim or given.shape != computed.shape[-given.ndim :]:
+            return False
+        if self._made.get(given, False):
             return False
         return all(tensor.shape != given.shape or not torch.equal(tensor, given) for tensor in self._batch)
 

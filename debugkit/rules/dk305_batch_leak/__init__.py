@@ -29,8 +29,8 @@ experts: a slightly different sample 0 changes nothing, and entries of a `Module
 
 The same holds if the loss function mixes each sample with one or two others before it calls the model.
 
-Nodes of a graph, which an adjacency matrix in the batch relates, are not examined. Neither is a list of samples of
-several lengths.
+Nodes of a graph are not examined: an adjacency matrix relates them, or indices of rows (`edge_index`) by which the
+model gathers or adds them, and the model did not compute these. Neither is a list of samples of several lengths.
 
 ## Cost
 Up to five more passes if a row changed.

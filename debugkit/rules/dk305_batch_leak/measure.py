@@ -18,6 +18,14 @@ from debugkit.rules.dk305_batch_leak import BatchIndependence
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, tensors_in
 
+_ALONG_A_DIMENSION = frozenset(
+    {"index_select", "gather", "take_along_dim", "index_add", "index_add_", "index_reduce", "index_reduce_"}
+    | {"scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
+    | {"index_copy", "index_copy_"}
+)
+_COPIES = frozenset({"clone", "detach", "to", "long", "int", "float", "contiguous", "cpu", "cuda", "t", "transpose"})
+_PRODUCTS = frozenset({"matmul", "__matmul__", "mm", "addmm", "spmm"})
+"""Also of a sparse matrix. An adjacency matrix relates each sample to each."""
 _NUDGES = (1e-4, 1e-5)
 """Relative to the largest value of the sample. A token near the border of two experts may change between them."""
 
@@ -43,6 +51,8 @@ def replace_sample_zero(setup: TrainingSetup) -> BatchIndependence:
         return BatchIndependence(size, output, 0.0, 0, False, threshold, "")
     pairs = zip(before.outputs[output][1:], after.outputs[output][1:], strict=True)
     where = _first_module_to_move(setup, size, donor, threshold)
+    if where.related:
+        raise NotExamined("The samples are the nodes of a graph: given indices, or a given matrix, relate their rows.")
     return BatchIndependence(
         batch_size=size,
         output=output,
@@ -165,6 +175,8 @@ class _Place:
     """Whether entries of a list of modules got a part of the rows that the list's owner got."""
     in_the_inputs: bool
     """Whether the inputs of the first module that ran moved already."""
+    related: bool
+    """Whether rows were taken or added by indices that the passes did not compute, or multiplied by such a matrix."""
     line: SourceLine | None
     """The program's line of the first operation that moved."""
 
@@ -187,6 +199,7 @@ def _first_module_to_move(setup: TrainingSetup, size: int, donor: int, threshold
         module=next(moved, ""),
         routed=after.routed,
         in_the_inputs=any(distance(rows, others) > threshold for rows, others in inputs),
+        related=after.related,
         line=_first_line_to_move(before, after, threshold),
     )
 
@@ -209,6 +222,8 @@ class _RowRecorder(TorchFunctionMode):
         self.operations: list[tuple[str, SourceLine | None, torch.Tensor]] = []
         self.rows: list[tuple[str, torch.Tensor]] = []
         self.routed = False
+        self.related = False
+        self._made: set[int] = set()  # the storages that this pass has allocated
         self.inputs: list[torch.Tensor] = []
         """The other rows of what the first module that ran was given."""
         self._lists = {path for path, module in setup.named_modules if isinstance(module, nn.ModuleList)}
@@ -228,10 +243,32 @@ class _RowRecorder(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         output = func(*args, **(kwargs or {}))
-        if isinstance(output, torch.Tensor) and output.shape[:1] == (self.size,):
-            name = getattr(func, "__name__", "")
-            self.operations.append((name, user_line(), output.detach()[1:].clone()))
+        name = getattr(func, "__name__", "")
+        given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        self.related |= self._relates_rows(name, args, kwargs or {}, given)
+        if isinstance(output, torch.Tensor):
+            is_copy = name in _COPIES and not any(map(self._is_computed, given))
+            if not is_copy and (storage := _storage(output)) not in map(_storage, given):
+                self._made.add(storage)
+            if output.shape[:1] == (self.size,):
+                self.operations.append((name, user_line(), output.detach()[1:].clone()))
         return output
+
+    def _relates_rows(self, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> bool:
+        """Whether an operation combines the rows of samples as a tensor says that existed before the pass."""
+        if not any(one.shape[:1] == (self.size,) and self._is_computed(one) for one in tensors):
+            return False
+        if name in _PRODUCTS:
+            square = [one for one in tensors if one.shape == (self.size, self.size)]
+            return any(not isinstance(one, nn.Parameter) and not self._is_computed(one) for one in square)
+        return any(not self._is_computed(one) and self._selects(one) for one in _row_indices(name, args, kwargs))
+
+    def _is_computed(self, tensor: torch.Tensor) -> bool:
+        return _storage(tensor) in self._made
+
+    def _selects(self, index: torch.Tensor) -> bool:
+        """Whether some rows are chosen twice or not at all: these are not all rows in another order."""
+        return bool((torch.bincount(index.flatten().clamp(0), minlength=self.size) != 1).any())
 
     def _look_at_inputs(self, path: str, _module: nn.Module, args: Any, kwargs: Any) -> None:
         self._given[path] = _most_rows((args, kwargs))
@@ -247,6 +284,25 @@ class _RowRecorder(TorchFunctionMode):
         for _, tensor in tensors_in(output):
             if tensor.shape[:1] == (self.size,):
                 self.rows.append((path, tensor.detach()[1:].clone()))
+
+
+def _row_indices(name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The integers that choose rows, along the first dimension, in an operation."""
+    chosen: list[Any] = []
+    if name in ("__getitem__", "__setitem__", "index_put", "index_put_"):
+        index = args[1] if len(args) > 1 else kwargs.get("indices")
+        chosen = list(index[:1]) if isinstance(index, (tuple, list)) else [index]
+    elif name in _ALONG_A_DIMENSION:
+        given = [*args[1:], *kwargs.values()]
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
+        dimension = kwargs.get("dim", next((one for one in given if isinstance(one, int)), None))
+        chosen = tensors[:1] if dimension == 0 or (tensors and dimension == -args[0].ndim) else []
+    return [one for one in chosen if isinstance(one, torch.Tensor) and one.dtype in (torch.int64, torch.int32)]
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """The address of what holds its elements; of a sparse tensor, that of the object."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else id(tensor)
 
 
 def _most_rows(value: Any) -> int:

@@ -63,12 +63,13 @@ class _Watched:
         self.arrived, self.resets = 0, []
         self.left = self.copy = self.start = None
 
-    def notes(self, held: Tensor | None) -> None:
-        """The gradient that was left is now `held`: at the arrival of another one, or at the step."""
+    def resets_before(self, held: Tensor | None) -> list[tuple[int, Tensor | None]]:
+        """The reset, if any, after which the gradient is `held`: at the arrival of another one, or at the step."""
         if held is None:
-            self.resets.append((self.arrived, None))
-        elif len(self.resets) < _MOST and not self._is_left(held) and not held.is_sparse:
-            self.resets.append((self.arrived, (held == 0).all()))
+            return [(self.arrived, None)]
+        if len(self.resets) < _MOST and not self._is_left(held) and not held.is_sparse:
+            return [(self.arrived, (held == 0).all())]
+        return []
 
     def keeps(self) -> None:
         """A backward pass has ended."""
@@ -157,8 +158,12 @@ class PeriodsProbe(Probe[Periods]):
             known = self._watched.get(id(parameter))
             if known is None or known.parameter() is not parameter:
                 watched = self._watched[id(parameter)] = _Watched(weakref.ref(parameter))
-                hook = _hook_of(watched)
-                self._handles.append(parameter.register_hook(guarded(hook)))  # type: ignore[no-untyped-call]
+                self._follow(parameter, watched)
+
+    def _follow(self, parameter: Tensor, watched: _Watched) -> None:
+        arrives, is_added = map(guarded, _hooks_of(watched))
+        self._handles.append(parameter.register_hook(arrives))  # type: ignore[no-untyped-call]
+        self._handles.append(parameter.register_post_accumulate_grad_hook(is_added))  # type: ignore[no-untyped-call]
 
     def _before_backward(self, *_: Any, **__: Any) -> None:
         if in_backward():
@@ -194,7 +199,7 @@ class PeriodsProbe(Probe[Periods]):
         for one in arrived:
             parameter = one.parameter()
             if parameter is not None:
-                one.notes(parameter.grad)
+                one.resets += one.resets_before(parameter.grad)
         candidates = [one for one in arrived if one.is_doubtful and one.count() >= DISCARDED]
         if candidates:
             uses = {one.used(optimizer) for one in candidates}
@@ -224,18 +229,23 @@ class PeriodsProbe(Probe[Periods]):
             watched.forget()
 
 
-# A function, not a bound method: copy.deepcopy of a parameter keeps a function as it is.
+# Functions, not bound methods: copy.deepcopy of a parameter keeps a function as it is.
 
 
-def _hook_of(watched: _Watched) -> Callable[[Tensor], None]:
+def _hooks_of(watched: _Watched) -> tuple[Callable[[Tensor], None], Callable[[Tensor], None]]:
+    """What is called when a gradient arrives, and when it is added to `.grad`: torch.autograd.grad() adds nothing."""
+    resets: list[tuple[int, Tensor | None]] = []
+
     def arrives(_gradient: Tensor) -> None:
         parameter = watched.parameter()
-        if parameter is not None:
-            if watched.arrived:
-                watched.notes(parameter.grad)
-            watched.arrived += 1
+        resets[:] = watched.resets_before(parameter.grad) if parameter is not None and watched.arrived else ()
 
-    return arrives
+    def is_added(_parameter: Tensor) -> None:
+        watched.resets += resets
+        watched.arrived += 1
+        resets.clear()
+
+    return arrives, is_added
 
 
 def _place() -> tuple[Any, ...]:

@@ -14,8 +14,9 @@ The number of workers, whether the workers agree, whether the epochs agree, and 
 Equal means bit-identical in four draws; one draw that differs is enough to pass.
 
 ## Fix
-Draw from the global generators, which PyTorch seeds in each worker and each epoch. Or create the generator in
-`worker_init_fn`, or at its first use, from `torch.initial_seed()`.
+Draw from the global generators, which PyTorch seeds in each worker and each epoch. Or create the generator from
+`torch.initial_seed()`, in `worker_init_fn` or at its first use in a worker. A generator that the main process has used
+before is copied into every worker.
 
 ## When it stays silent
 - The data contain no random draws, or the draws come from the global generators of torch, Python or NumPy.

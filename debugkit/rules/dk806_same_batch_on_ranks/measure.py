@@ -40,8 +40,7 @@ class RankBatchesProbe(Probe[RankBatches]):
         self._batch: list[Tensor] = []  # digests, on the device of the batch
         self._at: SourceLine | None = None
         self._published: dict[int, tuple[int, ...]] = {}  # by step
-        self._equal: dict[int, set[int]] = {}  # step → the other ranks with this rank's batch
-        self._heard: dict[int, set[int]] = {}  # step → the other ranks that are known
+        self._equal: dict[int, dict[int, bool]] = {}  # step → other rank → whether its batch was that of this rank
 
     def __enter__(self) -> Self:
         self._calls.__enter__()
@@ -65,15 +64,14 @@ class RankBatchesProbe(Probe[RankBatches]):
 
     @property
     def observation(self) -> RankBatches:
-        others = {rank for ranks in self._heard.values() for rank in ranks}
-        differ = {rank for step, ranks in self._heard.items() for rank in ranks - self._equal[step]}
-        equal = others - differ
+        others = {rank for ranks in self._equal.values() for rank in ranks}
+        equal = {rank for rank in others if all(ranks.get(rank, True) for ranks in self._equal.values())}
         return RankBatches(
             rank=self._exchange.rank,
             world_size=self._exchange.world_size,
-            first=min(self._heard, default=0),
-            steps=len(self._heard),
-            different=len({self._published[step] for step in self._heard}),
+            first=min(self._equal, default=0),
+            steps=len(self._equal),
+            different=len({self._published[step] for step in self._equal}),
             equal=tuple(sorted({self._exchange.rank, *equal})) if equal else (),
             at=self._at,
         )
@@ -87,6 +85,5 @@ class RankBatchesProbe(Probe[RankBatches]):
 
     def _compare(self) -> None:
         for step, held in self._exchange.compared():
-            mine = held[self._exchange.rank]
-            self._heard[step] = {rank for rank in held if rank != self._exchange.rank}
-            self._equal[step] = {rank for rank in self._heard[step] if held[rank] == mine}
+            own = self._exchange.rank
+            self._equal[step] = {rank: theirs == held[own] for rank, theirs in held.items() if rank != own}

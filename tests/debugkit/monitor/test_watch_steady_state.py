@@ -117,6 +117,28 @@ def test_later_steps_hook_only_what_the_loop_calls_except_where_values_are_sampl
     assert [step for step, has in enumerate(hooked) if has] == [*range(SETTLING_STEPS), *sampled]
 
 
+def test_gradients_are_followed_until_no_reset_was_found_for_a_while() -> None:
+    model, optimizer = made()
+    followed = []
+    with debugkit.watch(model, optimizer, every=1, select="DK512") as run:
+        for _ in range(FIRST_STEPS + 8):
+            train_step(model, optimizer)
+            followed.append(sum(len(parameter._backward_hooks or ()) for parameter in model.parameters()))
+    assert followed[:FIRST_STEPS] == followed[:1] * FIRST_STEPS
+    assert max(followed[FIRST_STEPS:]) < followed[0]
+    assert run.report.examined == ("DK512",)
+
+
+def test_the_model_is_hooked_for_its_memory_only_before_a_sample() -> None:
+    model, optimizer = made()
+    hooked = []
+    with debugkit.watch(model, optimizer, select="DK602"):
+        for step in range(2 * TINY_EVERY):  # samples of every step at first, later of every second and fourth one
+            hooked += [hooks_on(model) > 0] if step > TINY_EVERY + 4 else []
+            train_step(model, optimizer)
+    assert 0.4 < sum(hooked) / len(hooked) < 0.6
+
+
 def test_probes_of_functions_see_neither_the_optimizer_nor_what_the_tool_computes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -126,3 +126,17 @@ def target_of_one_sample_for_the_whole_batch():
         "loss_fn": lambda model, batch: (model(batch["state"]) - batch["action"]).square().mean(),  # DK002
         "expect": {"severity": "warning", "message": "compares (5, 4) with (4,)"},
     }
+
+
+def table_of_the_program_for_the_whole_batch():
+    """The targets of one sample, made from a list: they are no constant of the formula."""
+
+    def compared(model, batch):
+        return (model(batch) - torch.tensor([float(value) for value in range(4)])).square().mean()  # DK002
+
+    return {
+        "model": nn.Linear(6, 4),
+        "batch": torch.randn(8, 6),
+        "loss_fn": compared,
+        "expect": {"severity": "warning", "message": "compares (8, 4) with (4,)"},
+    }

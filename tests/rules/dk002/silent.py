@@ -141,3 +141,22 @@ def distance_to_a_fixed_centre():
         "batch": torch.randn(8, 6),
         "loss_fn": lambda model, batch: (model(batch) - centre).square().sum(1).mean(),
     }
+
+
+def feature_transforms_close_to_the_identity():
+    """A regulariser: the product of each sample's matrix with its transpose, against one identity matrix."""
+
+    def regularised(model, batch):
+        transform = model(batch).view(-1, 3, 3)
+        return (transform @ transform.mT - torch.eye(3)).square().sum((1, 2)).mean()
+
+    return {"model": nn.Linear(6, 9), "batch": torch.randn(8, 6), "loss_fn": regularised}
+
+
+def correlation_within_each_sample_against_a_scaled_identity():
+    def decorrelated(model, batch):
+        features = model(batch).view(-1, 3, 4)
+        wanted = torch.eye(3) * torch.full((3, 3), 0.5)
+        return torch.norm(features @ features.mT / 4 - wanted, dim=(1, 2)).mean()
+
+    return {"model": nn.Linear(6, 12), "batch": torch.randn(8, 6), "loss_fn": decorrelated}

@@ -197,3 +197,24 @@ def view_instead_of_permute():
         "loss_fn": lambda model, batch: model(batch).square().mean(),
         "expect": {"severity": "error"},
     }
+
+
+def softmax_over_the_batch_beside_labels_that_choose_a_column():
+    """Indices of the batch that choose a column, and an order of all rows, relate no samples."""
+
+    class Scores(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(6, 4)
+            self.register_buffer("order", torch.arange(5).flip(0))
+
+        def forward(self, state, action):
+            scores = self.head(state).softmax(0)[self.order]  # DK305
+            return scores.gather(1, action[:, None]), scores
+
+    return {
+        "model": Scores(),
+        "batch": {"state": torch.randn(5, 6), "action": torch.randint(0, 4, (5,))},
+        "loss_fn": lambda model, batch: -model(batch["state"], batch["action"])[0].log().mean(),
+        "expect": {"severity": "warning"},
+    }

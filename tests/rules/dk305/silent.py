@@ -111,6 +111,61 @@ def nodes_of_a_graph():
     }
 
 
+class _Messages(nn.Module):
+    """Each node adds what its neighbours send."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.head = nn.Linear(6, 8), nn.Linear(8, 2)
+
+    def forward(self, nodes, edges):
+        sent = self.encode(nodes).relu()
+        return self.head(sent + torch.zeros_like(sent).index_add_(0, edges[1], sent[edges[0]]))
+
+
+_RELATED = {"not_examined": "The samples are the nodes of a graph: given indices, or a given matrix, relate their rows"}
+
+
+def nodes_with_edges_in_the_batch():
+    return {
+        "model": _Messages(),
+        "batch": {"nodes": torch.randn(9, 6), "edges": torch.randint(0, 9, (2, 30))},
+        "loss_fn": lambda model, batch: model(batch["nodes"], batch["edges"]).square().mean(),
+        "expect": _RELATED,
+    }
+
+
+def nodes_whose_edges_the_loss_function_holds():
+    edges = torch.randint(0, 9, (2, 30))
+    return {
+        "model": _Messages(),
+        "batch": {"nodes": torch.randn(9, 6)},
+        "loss_fn": lambda model, batch: model(batch["nodes"], edges).square().mean(),
+        "expect": _RELATED,
+    }
+
+
+def nodes_whose_mean_is_scattered_over_expanded_indices():
+    class Means(nn.Module):
+        def __init__(self, edges):
+            super().__init__()
+            self.encode = nn.Linear(6, 8)
+            self.register_buffer("edges", edges)
+
+        def forward(self, nodes):
+            sent = self.encode(nodes)
+            target = self.edges[1].unsqueeze(-1).expand(-1, 8)
+            source = sent.index_select(0, self.edges[0])
+            return torch.zeros_like(sent).scatter_reduce(0, target, source, "mean", include_self=False)
+
+    return {
+        "model": Means(torch.randint(0, 9, (2, 30))),
+        "batch": torch.randn(9, 6),
+        "loss_fn": lambda model, batch: model(batch).square().mean(),
+        "expect": _RELATED,
+    }
+
+
 def list_of_sequences_of_several_lengths():
     """The first dimension of each tensor is time, not the batch: two sequences are as long by chance."""
 
