@@ -185,6 +185,28 @@ def test_a_seed_repeats(submission: Submission, rng: Rng) -> None:
 
 @check(
     kind="invariant",
+    title="A seed repeats on every device",
+    property="All random numbers must come from the CPU's generator: after the same `torch.manual_seed` a loss and a prediction on another device must have the times, the noise and the chunk that they have on the CPU, and have them on their own device.",
+    instrument='python -c \'from policy import *; [(torch.manual_seed(0), sample_times(torch.zeros(4, 1, device=where)), print(torch.rand(1))) for where in ("cpu", "meta")]\'',
+)
+def test_a_seed_repeats_on_every_device(submission: Submission, rng: Rng) -> None:
+    for half in (True, False):
+        asked = {"feature": numbered(rng, 4), "target": rng.normal(4, HORIZON, ACTION_DIM), "half": half}
+        asked["seed"] = rng.seed()
+        here, there = (submission.observe("elsewhere", **asked, device=device) for device in (False, True))
+        where = f"on a simulated device {precision(half)}"
+        expect(here["raised"], f"the error of a loss and a prediction on the CPU {precision(half)}").equals(None)
+        expect(there["raised"], f"the error of a loss and a prediction {where}").equals(None)
+        for name in ("time", "noisy", "loss", "chunk"):
+            expect(there["places"].get(name), f"where `{name}` of inputs {where} is").equals("the device")
+            expect(there["values"].get(name), f"`{name}` {where}, after the seed of the CPU,").close_to(
+                here["values"][name], rtol=1e-4, atol=1e-5
+            )
+        expect(there["drawn"], f"the functions that draw with the generator of the device {precision(half)}").equals([])
+
+
+@check(
+    kind="invariant",
     title="The velocity is the network's",
     property="The velocity must be that of the network under `head.mlp`, from the normalised feature, the noisy chunk and the waves of the time, computed in the head's precision.",
     instrument="debugkit.trace_shapes(policy, batch)",

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from labs.vla.dataset import Batch, batches, demonstrations
 from labs.vla.policy import OBSERVATION_KEYS
@@ -222,3 +224,119 @@ def _no_padding(frames: int, horizon: int) -> Tensor:
 
 def _recordings(count: int, seed: int) -> Batch:
     return next(batches(demonstrations(count, seed), count, steps=1, seed=seed))
+
+
+def elsewhere(learner: Any, feature: Tensor, target: Tensor, half: bool, seed: int, device: bool) -> dict[str, Any]:
+    """A loss and a prediction after a seed, with all inputs on a simulated `device`, or on the CPU.
+
+    What the head was asked in the loss, `noisy` and `time`, the `chunk` that was predicted with the velocity
+    `noisy / 2 + time + feature`, and where each of them is. `raised` is the error that ended the loss or the
+    prediction, `drawn` the functions that drew random numbers on the device.
+    """
+    head = _head(learner, feature.shape[1], *target.shape[1:], half)
+    asked: list[dict[str, Tensor]] = []
+
+    def pulled(feature: Tensor, noisy: Tensor, time: Tensor) -> Tensor:
+        asked.append({"noisy": noisy, "time": time})
+        return noisy / 2 + time[:, None, None] + feature[:, :1, None].float()
+
+    head.forward = pulled
+    place = _There if device else Tensor
+    given = [one.as_subclass(place) for one in (feature.to(_dtype(half)), target, _no_padding(*target.shape[:2]))]
+    found: dict[str, Any] = {"raised": None}
+    with private_randomness(seed), _Device() as there:
+        try:
+            loss = head.loss(*given)
+            found |= {"loss": loss, **asked[0]}
+            with torch.no_grad():
+                found["chunk"] = head.predict(given[0])
+        except Exception as error:  # the check reports it
+            found["raised"] = f"{type(error).__name__}: {error}"
+    tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    return {
+        "raised": found["raised"],
+        "drawn": there.drawn,
+        "places": {name: "the device" if isinstance(value, _There) else "the CPU" for name, value in tensors.items()},
+        "values": {name: value.detach().as_subclass(Tensor).float() for name, value in tensors.items()},
+    }
+
+
+class _There(Tensor):
+    """A tensor on the simulated device. Its numbers are in the memory of the CPU."""
+
+
+class _Device(TorchFunctionMode):
+    """A simulated device: what is made of its tensors is there too, and it has a generator of its own.
+
+    `drawn` lists the functions that drew random numbers there.
+    """
+
+    NAME = torch.device("cuda", 0)
+    TOGETHER = frozenset({"add", "sub", "mul", "div", "truediv", "lerp", "cat", "stack", "where"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.Generator().manual_seed(2**31 - 1).get_state()
+        self.drawn: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return self._called(func, args, kwargs or {})
+
+    def _called(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        leaves = tree_leaves((args, kwargs))
+        there = [one for one in leaves if isinstance(one, _There)]
+        if func == Tensor.device.__get__:
+            return self.NAME if there else torch.device("cpu")
+        if func == Tensor.is_cuda.__get__:
+            return bool(there)
+        name = getattr(func, "__name__", "")
+        self._refuse_two_devices(name, leaves)
+        to = self._target(name, args, kwargs, leaves)
+        is_there = bool(there) if to is None else to
+        if name == "cuda":
+            func, args, kwargs = Tensor.clone, args[:1], {}
+        args, kwargs = tree_map(self._on_the_cpu, (args, kwargs))
+        result = self._with_own_generator(func, args, kwargs) if is_there else func(*args, **kwargs)
+        mine = _There if is_there else Tensor
+        given = {id(one) for one in leaves} if to is None else set()  # what is changed in place stays where it is
+        return tree_map(
+            lambda one: one.as_subclass(mine) if isinstance(one, Tensor) and id(one) not in given else one, result
+        )
+
+    def _with_own_generator(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        before = torch.get_rng_state()
+        torch.set_rng_state(self.state)
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            after = torch.get_rng_state()
+            torch.set_rng_state(before)
+        if not torch.equal(after, self.state):
+            self.drawn.append(getattr(func, "__name__", str(func)))
+            self.state = after
+        return result
+
+    def _refuse_two_devices(self, name: str, leaves: list[Any]) -> None:
+        places = {isinstance(one, _There) for one in leaves if isinstance(one, Tensor) and one.ndim > 0}
+        if name.strip("_").removeprefix("r").removeprefix("i") in self.TOGETHER and len(places) == 2:
+            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices!")
+
+    def _target(self, name: str, args: Any, kwargs: dict[str, Any], leaves: list[Any]) -> bool | None:
+        """Whether a call names the device as the place of its result; None if it names no place."""
+        if name in ("cpu", "cuda"):
+            return name == "cuda"
+        named = [one for one in leaves if _place(one)]
+        if named:
+            return _place(named[-1]) == self.NAME.type
+        other = kwargs.get("other", args[1] if len(args) > 1 else None)
+        return isinstance(other, _There) if name in ("to", "type_as") and isinstance(other, Tensor) else None
+
+    def _on_the_cpu(self, value: Any) -> Any:
+        return torch.device("cpu") if _place(value) == self.NAME.type else value
+
+
+def _place(value: Any) -> str:
+    """The type of the device that `value` names, if it names one."""
+    kind = str(value).partition(":")[0] if isinstance(value, str | torch.device) else ""
+    return kind if kind in ("cpu", "cuda") else ""

@@ -121,6 +121,30 @@ def test_shared_groups_are_as_they_were(submission: Submission) -> None:
 
 @check(
     kind="invariant",
+    title="Every run has a directory of its own",
+    property="Two runs must have different directories, also with the same command line, on another day or one second later, and the configuration that a run saved must be its own after later runs.",
+    instrument="python train.py train.steps=2 && python train.py train.steps=2 && find . -name config.yaml -path '*.hydra*'",
+)
+def test_every_run_has_its_directory(submission: Submission) -> None:
+    starts = (
+        ("2026-05-04T09:30:15", ()),
+        ("2026-05-04T09:30:16", ()),
+        ("2026-05-05T09:30:15", (EXPERIMENT,)),
+        ("2026-05-05T09:30:16", (EXPERIMENT,)),
+    )
+    runs = submission.observe("run_directories", runs=[[time, list(line)] for time, line in starts])
+    expect(len(runs), "the number of runs that reached `train`").equals(len(starts))
+    for later, run in enumerate(runs):
+        words = f"of `{' '.join(('python train.py', *starts[later][1]))}` at {starts[later][0]}"
+        for earlier in range(later):
+            same = run["directory"] == runs[earlier]["directory"]
+            expect(same, f"whether the run {words} has the directory of the run at {starts[earlier][0]}").is_false()
+    for (time, _), run in zip(starts, runs, strict=True):
+        expect(run["filed"], f"what the directory of the run at {time} has as its configuration").equals(run["given"])
+
+
+@check(
+    kind="invariant",
     title="The image and the instruction still matter",
     property="Another image and another instruction must each change the predicted actions.",
     instrument="debugkit.check(policy, batch, select=['DK306'])",

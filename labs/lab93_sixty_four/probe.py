@@ -9,11 +9,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import hydra.core.utils
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -151,3 +154,41 @@ def _conf(
             added = OmegaConf.to_yaml(OmegaConf.merge(OmegaConf.create(own), dict(project)))
             main.write_text("\n".join([*package, added]), encoding="utf-8")
         yield conf
+
+
+def run_directories(learner: Any, runs: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:
+    """Runs from one folder, each started at a given time (ISO 8601) with some overrides, and ended before its training.
+
+    For each run its `directory`, relative to that folder, the settings that `train` received, `given`, and the settings
+    saved in the directory after the last run, `filed`.
+    """
+    seen: list[dict[str, Any]] = []
+
+    def stop(cfg: DictConfig) -> Any:
+        directory = Path(HydraConfig.get().runtime.output_dir)
+        seen.append({"directory": directory, "given": OmegaConf.to_container(cfg, resolve=True)})
+        raise _EnoughError
+
+    with _conf(learner) as conf, chdir(conf.parent), patch.object(learner.train, "train", stop):
+        for time, overrides in runs:
+            arguments = ["train.py", "--config-path", str(conf), *QUIET, *overrides]
+            clock = patch.object(hydra.core.utils, "datetime", _clock_at(datetime.fromisoformat(time)))
+            loud = patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"})
+            with clock, loud, patch.object(sys, "argv", arguments), suppress(_EnoughError):
+                learner.train.main()
+        for run in seen:
+            saved = run["directory"] / ".hydra" / "config.yaml"
+            run["filed"] = OmegaConf.to_container(OmegaConf.load(saved), resolve=True) if saved.is_file() else None
+            run["directory"] = os.path.relpath(run["directory"].resolve(), conf.parent.resolve())
+    return seen
+
+
+def _clock_at(time: datetime) -> type[datetime]:
+    """A datetime whose `now` is this time: Hydra names run directories after it."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, _: Any = None) -> datetime:
+            return time
+
+    return Clock

@@ -42,11 +42,11 @@ LOSS_BAR = 1.36
 @check(
     kind="behaviour",
     title="The number of draws in the configuration is the one that is used",
-    property="In training, each frame must get as many noise draws as `policy.draws` says, whether the project, an experiment, or the command line sets it.",
+    property="In training, each frame must get as many noise draws as `policy.draws` says, whether the project, an experiment, or the command line sets it. A value that cannot be used may be an error, and never another number.",
     instrument='python -c \'import os, train; from hydra import compose, initialize_config_dir; from debugkit.integrations.hydra import check_config, track_reads; initialize_config_dir(os.path.abspath("conf"), version_base="1.3"); cfg = track_reads(compose("config", ["train.steps=2"])); train.train(cfg); print(check_config(cfg, config_dir="conf"))\'',
 )
 def test_given_draws_are_used(submission: Submission, rng: Rng) -> None:
-    few, many = rng.integer(2, 5), rng.integer(6, 12)
+    few, many = rng.integer(2, 5), rng.integer(65, 90)
     lines = [
         ((f"policy.draws={few}",), few),
         ((f"policy.draws={many}",), many),
@@ -61,6 +61,12 @@ def test_given_draws_are_used(submission: Submission, rng: Rng) -> None:
         words = f"`{' '.join(('python train.py', *line))}`"
         expect(run["raised"], f"the error of {words}").equals(None)
         expect(draws_of(run), f"the noise draws for each frame in {words}").equals(wanted)
+    for text, value in (("0", 0), (f"{few}.5", few + 0.5), ("null", None)):
+        run = submission.observe("run", overrides=[f"policy.draws={text}", *SHORT])
+        used = value if run["raised"] else draws_of(run)  # an error is correct, another number is not
+        expect(used, f"the noise draws for each frame with `policy.draws={text}`, which may also be an error,").equals(
+            value
+        )
 
 
 @check(
@@ -159,7 +165,7 @@ def test_settings_have_their_keys(submission: Submission, rng: Rng) -> None:
     for name, value in own.items():
         expect(found.get(name), f"{name} with an experiment that sets every key").equals(value)
     few, other = rng.integer(2, 5), rng.integer(6, 12)
-    for key in ("train.draws", "robot.draws"):
+    for key in ("train.draws", "robot.draws", "draws"):
         run = submission.observe("run", overrides=[*SHORT, f"policy.draws={few}", f"+{key}={other}"])
         used = few if run["raised"] else draws_of(run)
         expect(used, f"the noise draws for each frame with `policy.draws={few} +{key}={other}`").equals(few)

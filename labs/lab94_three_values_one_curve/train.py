@@ -13,6 +13,7 @@ The settings are in three groups, and `seed` beside them:
 
 Notable choices
 - The value in the configuration is the value that is used, set in `conf`, by an experiment or on the command line.
+  The number of draws is never rounded, limited or replaced; one that cannot be used may be an error.
 - A setting has one key, and no other key changes it. Keys and values in `conf` stay as they are: scripts, experiments
   and the configurations saved with earlier runs use them.
 - This file has no values of its own for the settings. If one is missing, or is written under another name, the run

@@ -65,7 +65,7 @@ def test_two_runs_are_kept_apart(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="A run reloads what it trained, from anywhere",
-    property="load_policy(run) must give the weights that this run trained: from another folder, after another run, after the directory was moved, with relative paths one run after the other, and in another program that is a job of Hydra.",
+    property="load_policy(run) must give the weights that this run trained: from another folder, after another run, after the directory was moved, with relative paths one run after the other, beside another run's weights, and in another program that is a job of Hydra. Without a complete checkpoint in the directory it must raise FileNotFoundError.",
     instrument="python train.py train.steps=2 hydra.run.dir=runs/one && cd runs && PYTHONPATH=.. python -c 'import pathlib, train; print(train.load_policy(pathlib.Path(\"one\")).head)'",
 )
 def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
@@ -83,6 +83,15 @@ def test_run_reloads_from_anywhere(submission: Submission, rng: Rng) -> None:
     expect(moved["reloaded"], "the weights reloaded from a moved directory").close_to(moved["trained"])
     expect(moved["training"], "whether a reloaded policy is in training mode").is_false()
     expect(moved["without_weights"], "what reloading raises without weights").equals("FileNotFoundError")
+    beside = submission.observe("run_beside_other_weights", seed=rng.integer(1, 999))
+    expect(beside["reloaded"], "the weights reloaded in a folder that has another run's weights").close_to(
+        beside["trained"]
+    )
+    for words, raised in (
+        ("a run without a checkpoint, beside another run's weights,", beside["missing"]),
+        ("a run whose only checkpoint is unfinished", beside["unfinished"]),
+    ):
+        expect(raised or "nothing", f"what reloading {words} raises").equals("FileNotFoundError")
 
 
 @check(

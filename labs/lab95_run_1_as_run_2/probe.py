@@ -325,3 +325,37 @@ def _desk(learner: Any) -> Iterator[Path]:
         shutil.copytree(learner.config.parent, desk / "conf")
         (desk / "archive").mkdir()
         yield desk
+
+
+def run_beside_other_weights(learner: Any, seed: int) -> dict[str, Any]:
+    """A short run, reloaded where other weights can be found: another run's are in the folders of the same names in
+    the working directory, and beside the run directory.
+
+    `trained` are the run's weights, `reloaded` what `load_policy` returns. Then, without the run's own checkpoint, what
+    reloading raises: with nothing in its place, `missing`, and with only an unfinished file, `unfinished`.
+    """
+    with _desk(learner) as desk:
+        run = _job(learner, desk, desk / "start", [*SMALL, f"seed={seed}"])
+        other = _job(learner, desk, desk / "start", [*SMALL, f"seed={seed + 1}"])
+        checkpoint, weights = (_checkpoint(one.directory) for one in (run, other))
+        inside = checkpoint.relative_to(run.directory)
+        here = desk / "elsewhere"
+        for folder in (here, run.directory.parent, desk / "start"):
+            for place in (folder / inside, folder / inside.name):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(weights, place)
+        found: dict[str, Any] = {"trained": _weight(run.policy)}
+        found["reloaded"] = _weight(_reload(learner, run.directory, here))
+        unfinished = checkpoint.with_name(f"{checkpoint.name}.part")
+        checkpoint.rename(unfinished)
+        found["unfinished"] = _raised(lambda: _reload(learner, run.directory, here))
+        unfinished.unlink()
+        found["missing"] = _raised(lambda: _reload(learner, run.directory, here))
+        return found
+
+
+def _checkpoint(directory: Path) -> Path:
+    found = sorted(directory.rglob("*.safetensors"))
+    if not found:
+        raise RuntimeError("The run directory has no checkpoint, which this lab's checks need.")
+    return found[0]

@@ -107,7 +107,10 @@ def save(policy: Policy, folder: Path) -> None:
 
 
 def load_policy(run: Path) -> Policy:
-    """The policy trained by the run in this directory, in evaluation mode. Raises FileNotFoundError."""
+    """The policy trained by the run in this directory, in evaluation mode.
+
+    Raises FileNotFoundError if the directory has no complete checkpoint.
+    """
     from safetensors.torch import load_model
 
     cfg = OmegaConf.load(run / ".hydra" / "config.yaml")

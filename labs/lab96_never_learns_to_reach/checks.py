@@ -40,6 +40,7 @@ MIXTURES = {
     "demonstrations and captions": (4, 3),
 }
 """Numbers of demonstrations and of captions."""
+ENDS = "captions at both ends and demonstrations between them"
 
 
 @check(
@@ -49,9 +50,11 @@ MIXTURES = {
     instrument="python -c 'from policy import *; m = build_model(0); t = build_trainer(m, mixture(12, 0), mixture(6, 1), steps=1, folder=Path(\"run\"), seed=0, batch_size=12); print(m(**next(iter(t.get_train_dataloader()))).loss, m(**collate(list(t.train_dataset))).loss)'",
 )
 def test_training_minimises_the_loss(submission: Submission, rng: Rng) -> None:
-    for mixture, (demonstrations, captions) in MIXTURES.items():
+    for mixture, (demonstrations, captions) in (MIXTURES | {ENDS: (3, 2)}).items():
         seed, steps = rng.seed(), rng.integer(3, 5)
         samples = random_samples(rng, demonstrations, captions)
+        if mixture == ENDS:
+            samples = [samples[-1], *samples[:-1]]
         held_out = random_samples(rng, rng.integer(1, 4), rng.integer(1, 4))
         seen = submission.observe("trained_on", samples=samples, held_out=held_out, seed=seed, steps=steps)
         policy = Policy.from_base(seed=seed)
@@ -74,8 +77,13 @@ def test_training_minimises_the_loss(submission: Submission, rng: Rng) -> None:
     instrument='python -c \'from policy import *; m = build_model(0); t = build_trainer(m, mixture(12, 0), mixture(6, 1), steps=1, folder=Path("run"), seed=0, batch_size=6); print(t.evaluate()["eval_loss"], m(**collate(list(t.eval_dataset))).loss)\'',
 )
 def test_held_out_loss_is_the_same(submission: Submission, rng: Rng) -> None:
-    for mixture in ("demonstrations and captions", "one caption", "demonstrations alone"):
-        seed, samples, held_out = rng.seed(), random_samples(rng, 2, 1), random_samples(rng, *MIXTURES[mixture])
+    for mixture, trained in (
+        ("demonstrations and captions", (2, 1)),
+        ("one caption", (2, 1)),
+        ("demonstrations alone", (0, 2)),
+    ):
+        seed, samples, held_out = rng.seed(), random_samples(rng, *trained), random_samples(rng, *MIXTURES[mixture])
+        held_out.reverse()  # captions first
         # The first step of the warm-up has a rate of 0, so the policy is still the untrained one.
         seen = submission.observe("trained_on", samples=samples, held_out=held_out, seed=seed, steps=1)
         wanted = terms(seed, held_out)

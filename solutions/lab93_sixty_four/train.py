@@ -17,6 +17,7 @@ The project consists of this file and the four files that `conf` has now; any ot
 Notable choices
 - This file reads the configuration and never changes it: `.hydra/config.yaml` in the run directory is what ran, so a
   run can be repeated from it a year later.
+- Every run has a directory of its own, even if an earlier run had the same command line.
 """
 
 from __future__ import annotations
