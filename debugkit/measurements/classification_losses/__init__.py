@@ -22,6 +22,22 @@ class SoftTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class BlankLabels:
+    """The labels of a call of ctc_loss that are the blank, within the lengths of the targets.
+
+    Sequences of nothing but blanks are left out: some programs mark an empty sequence so.
+    """
+
+    blank: int
+    labels: int
+    """How many of the labels are the blank."""
+    sequences: int
+    """How many of the sequences hold one of them."""
+    rows: int
+    """The number of all sequences."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClassificationLoss:
     """One call of a loss function named in `measure.py`, with a gradient."""
 
@@ -51,6 +67,8 @@ class ClassificationLoss:
     log_target: bool = False
     target: SoftTarget | None = None
     """None for class ids."""
+    blanks: BlankLabels | None = None
+    """Only for ctc_loss."""
 
 
 @observed_by(".measure:ClassificationLossesProbe")

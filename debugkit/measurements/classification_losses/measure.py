@@ -11,7 +11,13 @@ import torch.nn.functional as F
 
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
-from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses, SoftTarget
+from debugkit.measurements.classification_losses import (
+    BlankLabels,
+    ClassificationLoss,
+    ClassificationLosses,
+    SoftTarget,
+)
+from debugkit.measurements.classification_losses.blank_labels import count_blanks
 from debugkit.measurements.classification_losses.logarithms import may_hold_a_logarithm
 from debugkit.recorders.function_calls import FunctionObserver
 from debugkit.recorders.function_probe import FunctionProbe
@@ -60,11 +66,13 @@ class _Call:
     reduced: bool
     log_target: bool
     numbers: torch.Tensor
-    """(finite classes, distributions, mean, pairs, highest) and the fields of `SoftTarget`, on the device."""
+    """(finite classes, distributions, mean, pairs, highest), then the fields of `SoftTarget` or, for ctc_loss, of
+    `BlankLabels`, on the device."""
 
     def read(self, normalises: bool) -> ClassificationLoss:
         finite, distributions, mean, pairs, highest, *target = self.numbers.tolist()
         rows, classes = self.shape
+        sequences = self.operation == "ctc_loss"
         return ClassificationLoss(
             operation=self.operation,
             at=self.at,
@@ -80,7 +88,8 @@ class _Call:
             logarithm=self.logarithm or (normalises and self.operation in _OF_LOG_PROBABILITIES),
             reduced=self.reduced,
             log_target=self.log_target,
-            target=_soft_target(target),
+            target=None if sequences else _soft_target(target),
+            blanks=BlankLabels(*map(int, target)) if sequences and target else None,
         )
 
 
@@ -107,7 +116,7 @@ class _Calls(FunctionObserver):
             given = _bound(args, kwargs)
             if given is not None:
                 plain = output if _is_plain_mean(args, kwargs) else None
-                self.losses.append(_measure(name, *given, kwargs, plain, user_line()))
+                self.losses.append(_measure(name, *given, kwargs, plain, user_line(), args))
 
 
 def _bound(args: Any, kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -124,7 +133,13 @@ def _is_plain_mean(args: Any, kwargs: Any) -> bool:
 
 
 def _measure(
-    name: str, given: torch.Tensor, target: torch.Tensor, kwargs: Any, loss: torch.Tensor | None, at: SourceLine | None
+    name: str,
+    given: torch.Tensor,
+    target: torch.Tensor,
+    kwargs: Any,
+    loss: torch.Tensor | None,
+    at: SourceLine | None,
+    args: Sequence[Any] = (),
 ) -> _Call:
     """`loss` is the call's result if it is the plain mean."""
     rows = _rows_of_classes(name, given.detach())  # (N, C)
@@ -143,7 +158,8 @@ def _measure(
         ignored = kwargs.get("ignore_index", -100)
         mean = F.cross_entropy(rows.float(), ids, ignore_index=ignored) if loss is None else loss.detach().float()
         pairs = (ids == torch.arange(len(ids), device=ids.device)).all() & (rows.shape[0] == rows.shape[1])
-    measured = [finite, inside & sums_to_one, mean, pairs, highest, *_target_values(name, target)]
+    measured = [finite, inside & sums_to_one, mean, pairs, highest]
+    measured += count_blanks(target, args, kwargs) if name == "ctc_loss" else _target_values(name, target)
     weight = kwargs.get("weight")
     return _Call(
         name,

@@ -5,6 +5,8 @@
 - `nll_loss`, `kl_div` and `ctc_loss` on values above 0, so not on log-probabilities: logits, or for `kl_div` and
   `ctc_loss` probabilities.
 - Targets of `binary_cross_entropy_with_logits` outside [0, 1]: pixels of 0 to 255, classes of -1 and 1, class ids.
+- Targets of `ctc_loss` that hold the blank, within the lengths of the targets. This is often the first character of an
+  alphabet that is numbered from 0, or padding that the lengths count as labels.
 - Targets of `kl_div` that are log-probabilities without `log_target=True`, or probabilities with it.
 - Soft targets of `cross_entropy` that are not probabilities: logits of a teacher, or several classes of 1 in a row.
 
@@ -14,21 +16,26 @@ Softmax before `cross_entropy` and probabilities given to `nll_loss` are
 ## Why it hurts
 Nothing raises. With targets above 1, or with logits in `nll_loss` or `ctc_loss`, the loss has no lower bound: it
 becomes negative and falls without end while the predictions get worse. With a sigmoid before `cross_entropy`, the loss
-cannot fall below ln(e + C - 1) - 1, which is 1.46 with ten classes.
+cannot fall below ln(e + C - 1) - 1, which is 1.46 with ten classes. `ctc_loss` puts a blank between the labels itself,
+and a decoder drops it: a label that is the blank is never predicted, and its paths are counted more than once, so that
+the loss can become negative.
 
 ## Evidence
 The largest input, or the smallest and the largest target, with the range that the loss is defined for. For soft
-targets, the smallest and the largest sum of a row.
+targets, the smallest and the largest sum of a row. For blanks, how many labels of how many sequences are one; the
+threshold is one.
 
 ## Fix
 Pass logits to `cross_entropy` and to `binary_cross_entropy_with_logits`, and the output of `log_softmax` to `nll_loss`,
-`kl_div` and `ctc_loss`. Scale targets to [0, 1].
+`kl_div` and `ctc_loss`. Scale targets to [0, 1]. Number the labels of `ctc_loss` without the blank.
 
 ## When it stays silent
 - Values above 0 behind a logarithm, such as log-probabilities that are multiplied by an advantage or divided by the
   prior of their class, and unnormalised scores whose log-sum-exp is another term of the loss.
 - Losses with `reduction="none"` or with weights: targets of -1 or 255 may be masked afterwards.
 - Smoothed targets of a discriminator, up to half outside [0, 1].
+- The blank in the padding of the targets of `ctc_loss`; sequences without labels, and those of nothing but blanks,
+  which may stand for them.
 - Soft targets whose rows have one class only, as a policy gradient has.
 
 ## Cost
@@ -45,9 +52,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from debugkit.finding import Certainty, Finding, Severity
-from debugkit.measurements.classification_losses import ClassificationLoss, ClassificationLosses, SoftTarget
+from debugkit.measurements.classification_losses import (
+    BlankLabels,
+    ClassificationLoss,
+    ClassificationLosses,
+    SoftTarget,
+)
 from debugkit.rule import Context, rule
-from debugkit.rule_text import amount
+from debugkit.rule_text import amount, counted
 
 NEAR = 1e-3
 """Log-probabilities in half precision, and ln(p + 1e-6), are not above this."""
@@ -113,6 +125,8 @@ def _input_fault(call: ClassificationLoss) -> _Fault | None:
 
 
 def _target_fault(call: ClassificationLoss) -> _Fault | None:
+    if call.blanks is not None and call.blanks.labels:
+        return _blank_labels(call.blanks)
     target = call.target
     if target is None or not math.isfinite(target.low) or not math.isfinite(target.high):
         return None
@@ -130,6 +144,23 @@ def _target_fault(call: ClassificationLoss) -> _Fault | None:
             {"low": target.low, "high": target.high, "range": [0, 1], "tolerance": SMOOTHED},
         )
     return None
+
+
+def _blank_labels(seen: BlankLabels) -> _Fault:
+    return _Fault(
+        f"targets in which {counted(seen.labels, 'label')} of {counted(seen.sequences, 'sequence')} "
+        f"{'is' if seen.labels == 1 else 'are'} {seen.blank}, the blank, which cannot be a label: "
+        "a decoder drops it, and the loss can become negative",
+        f"Number the labels so that none is {seen.blank}, or pass the number of another class as `blank`. "
+        "If it is padding, pass the lengths without it as `target_lengths`.",
+        {
+            "blank": seen.blank,
+            "labels": seen.labels,
+            "sequences": seen.sequences,
+            "of": seen.rows,
+            "threshold": "one label",
+        },
+    )
 
 
 def _divergence_target(call: ClassificationLoss, target: SoftTarget) -> _Fault | None:

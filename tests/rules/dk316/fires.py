@@ -65,6 +65,48 @@ def sequence_loss_of_probabilities():
     return {"model": nn.Linear(4, 5), "batch": _frames(), "loss_fn": loss_fn, "expect": expect}
 
 
+def characters_numbered_from_the_blank():
+    criterion = nn.CTCLoss(blank=0, zero_infinity=True)
+    words = [[0, 1, 2], [3, 0], [2, 1, 3]]
+
+    def loss_fn(model, batch):
+        given = model(batch["x"]).log_softmax(-1)
+        return criterion(given, batch["target"], batch["lengths"], batch["labels"])  # DK316
+
+    batch = _frames() | {
+        "target": torch.tensor([character for word in words for character in word]),
+        "labels": torch.tensor([len(word) for word in words]),
+    }
+    expect = {"severity": "error", "message": "2 labels of 2 sequences are 0, the blank"}
+    return {"model": nn.Linear(4, 5), "batch": batch, "loss_fn": loss_fn, "expect": expect}
+
+
+def padding_counted_by_the_lengths():
+    def loop(model, optimizer):
+        targets = torch.tensor([[1, 2, 3], [2, 4, 4], [1, 3, 2]])
+        for _ in range(4):
+            given = model(torch.randn(9, 3, 4)).log_softmax(-1)
+            optimizer.zero_grad()
+            lengths = torch.full((3,), 9), torch.full((3,), 3)
+            loss = F.ctc_loss(given, targets, *lengths, reduction="sum", blank=4)  # DK316
+            loss.backward()
+            optimizer.step()
+
+    model = nn.Linear(4, 5)
+    expect = {"message": "2 labels of 1 sequence are 4"}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.01), "loop": loop, "expect": expect}
+
+
+def one_utterance_that_holds_the_blank():
+    def loss_fn(model, batch):
+        given = model(batch["x"]).log_softmax(-1)
+        return F.ctc_loss(given, batch["target"], (9,), (3,), blank=2)  # DK316
+
+    batch = {"x": torch.randn(9, 4), "target": torch.tensor([1, 2, 3])}
+    expect = {"message": "1 label of 1 sequence is 2"}
+    return {"model": nn.Linear(4, 5), "batch": batch, "loss_fn": loss_fn, "expect": expect}
+
+
 def divergence_with_probabilities_as_log_target():
     def loss_fn(model, batch):
         student = model(batch["x"]).log_softmax(-1)

@@ -66,6 +66,42 @@ def sequence_loss_of_posteriors_divided_by_the_prior():
     return _sequences(lambda logits: logits.log_softmax(-1) - logarithms)
 
 
+def _labels(targets, labels, blank=0, classes=5):
+    targets, labels = torch.tensor(targets), torch.tensor(labels)
+    batch = {"x": torch.randn(9, len(labels), 4), "target": targets, "labels": labels}
+    criterion = nn.CTCLoss(blank=blank, zero_infinity=True)
+
+    def loss_fn(model, batch):
+        frames = torch.full_like(batch["labels"], 9)
+        return criterion(model(batch["x"]).log_softmax(-1), batch["target"], frames, batch["labels"])
+
+    return {"model": nn.Linear(4, classes), "batch": batch, "loss_fn": loss_fn}
+
+
+def targets_padded_with_the_blank():
+    return _labels([[1, 2, 3], [2, 0, 0], [1, 3, 0]], [3, 1, 2])
+
+
+def joined_targets_without_the_blank():
+    return _labels([1, 2, 3, 2, 1, 3], [3, 1, 2])
+
+
+def characters_numbered_from_0_with_the_blank_last():
+    return _labels([0, 1, 2, 3, 0, 0], [3, 1, 2], blank=4)
+
+
+def utterances_without_labels():
+    return _labels([[0, 0, 0], [2, 1, 0], [0, 0, 0]], [0, 2, 0])
+
+
+def joined_targets_of_utterances_without_labels():
+    return _labels([1, 2], [0, 2, 0])
+
+
+def silence_marked_with_one_blank():
+    return _labels([[0, 0], [2, 1], [4, 4]], [1, 2, 2])
+
+
 def logarithm_of_smoothed_probabilities():
     return _program(lambda logits, target: F.nll_loss((logits.softmax(-1) + 0.1).log(), target))
 

@@ -52,6 +52,65 @@ def long_epochs_that_are_seeded_each():
     return _program(loop, message="Python's `random`")
 
 
+def loss_that_seeds_its_noise():
+    def diffusion_loss(model, state):
+        torch.manual_seed(42)  # DK705
+        noise = torch.randn_like(state)
+        time = torch.rand(len(state), 1)
+        return (model(state * (1 - time) + noise * time) - noise[:, :2]).square().mean()
+
+    def loop(model, optimizer):
+        data = torch.arange(24.0).reshape(8, 3)
+        for _ in range(6):
+            optimizer.zero_grad()
+            diffusion_loss(model, data).backward()
+            optimizer.step()
+
+    return _program(loop, message="Each of 4 consecutive steps sets the random state of torch with the seed 42")
+
+
+def augmentation_seeded_in_each_step():
+    def augmented(sample, seed):
+        np.random.seed(seed)  # DK705
+        return sample + torch.from_numpy(np.random.rand(*sample.shape).astype(np.float32))
+
+    def loop(model, optimizer):
+        for step in range(8):
+            _step(model, optimizer, augmented(torch.full((8, 3), float(step)), seed=0))
+
+    return _program(loop, message="NumPy with the seed 0")
+
+
+def validation_in_each_step_that_fixes_the_dropout():
+    def loop(model, optimizer):
+        for step in range(6):
+            with torch.inference_mode():
+                torch.manual_seed(1)  # DK705
+                model(torch.randn(8, 3))
+            _step(model, optimizer, torch.full((8, 3), float(step)))
+
+    return _program(loop, message="then draws for its loss")
+
+
+def everything_seeded_in_each_step_of_two_optimizers():
+    def set_seed():
+        random.seed(3)
+        torch.manual_seed(3)  # DK705
+
+    def loop(model, optimizer):
+        critic = nn.Linear(2, 1)
+        other = torch.optim.SGD(critic.parameters(), lr=1e-3)
+        for step in range(6):
+            set_seed()
+            given = torch.randn(8, 3) + step
+            other.zero_grad()
+            critic(model(given).detach()).mean().backward()
+            other.step()
+            _step(model, optimizer, given)
+
+    return _program(loop)
+
+
 class _Frames(Dataset):
     def __len__(self):
         return 16
