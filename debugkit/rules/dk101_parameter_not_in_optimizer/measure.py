@@ -55,7 +55,8 @@ class OptimizerCoverageProbe(Probe[OptimizerCoverage]):
         ]
         tensors = [parameter for _, parameters in groups for parameter in parameters]
         held = {id(parameter) for parameter in tensors} | masters(self.setup.model.parameters(), tensors).keys()
-        trainable = {id(p): p for p in self.setup.model.parameters() if p.requires_grad}
+        # A module on the meta device holds no numbers: torch.func.functional_call runs it with others.
+        trainable = {id(p): p for p in self.setup.model.parameters() if p.requires_grad and not p.is_meta}
         paths = self.setup.parameter_paths
         return OptimizerCoverage(
             optimizers=len(self._optimizers),

@@ -85,3 +85,19 @@ def generator_whose_optimizer_steps_second_and_is_found_then():
             optimizer.step()
 
     return {"model": generator, "loop": loop}
+
+
+def structure_without_numbers_that_runs_with_those_of_the_optimizer():
+    """A module on the meta device, called with the stacked weights of an ensemble."""
+    structure = nn.Linear(4, 2, device="meta")
+    weight, bias = nn.Parameter(torch.randn(3, 2, 4)), nn.Parameter(torch.zeros(3, 2))
+
+    def loop(model, _):
+        optimizer = torch.optim.Adam([weight, bias], lr=1e-2)
+        for _ in range(12):
+            optimizer.zero_grad()
+            call = torch.func.vmap(lambda w, b, x: torch.func.functional_call(model, {"weight": w, "bias": b}, (x,)))
+            call(weight, bias, torch.randn(3, 8, 4)).square().mean().backward()
+            optimizer.step()
+
+    return {"model": structure, "loop": loop}

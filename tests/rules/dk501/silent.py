@@ -140,3 +140,39 @@ def forgotten_twice_only():
             optimizer.step()
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def gradients_of_autograd_grad_that_are_assigned():
+    """Nothing is added to `.grad`: each step replaces the gradients of the one before."""
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            loss = model(torch.randn(5, 3)).square().mean()
+            for parameter, gradient in zip(
+                model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+            ):
+                parameter.grad = gradient
+            optimizer.step()
+
+    model = nn.Linear(3, 2)
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop}
+
+
+def projected_gradients_of_two_losses_written_into_one_buffer():
+    """Gradient surgery: torch.autograd.grad for each task, then views of one flat vector."""
+    model = nn.Linear(3, 2)
+    flat = torch.zeros(8)
+
+    def loop(model, optimizer):
+        parameters = list(model.parameters())
+        for _ in range(8):
+            found = []
+            for column in (0, 1):
+                loss = (model(torch.randn(5, 3))[:, column] - 1).square().mean()
+                found.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+            torch.add(found[0], found[1], out=flat)
+            for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+                parameter.grad = part.view_as(parameter)
+            optimizer.step()
+
+    return {"model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.01), "loop": loop}
