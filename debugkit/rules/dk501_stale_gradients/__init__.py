@@ -19,6 +19,7 @@ Call `optimizer.zero_grad()` once for each `step()`: right after it, or before t
 - A GAN whose generator adds gradients to the discriminator, if they are reset before the discriminator's own backward.
 - Gradients reset by `model.zero_grad()`, by a closure, or by setting them to `None`.
 - Several optimizers over one model; steps without a backward.
+- Gradients that the program assigns itself, such as those that `torch.autograd.grad()` returns: nothing was added.
 
 ## Cost
 Under `watch()`, a small hook on three parameters of each optimizer.
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, NotExamined, Severity
 from debugkit.loop.optimizer_events import GradientUse, OptimizerEvents
 from debugkit.loop.step_intervals import name_of
 from debugkit.rule import Context, or_too_short, rule
@@ -49,6 +50,8 @@ _THRESHOLD = 3
 )
 def judge(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
     steps = max((len(_with_gradients(seen, number)) for number in range(len(seen.labels))), default=0)
+    if not steps and max(seen.steps, default=0) > _THRESHOLD:
+        raise NotExamined("No `backward()` has added a gradient to a parameter between two steps.")
     yield from or_too_short(_stale(seen, context), steps, _THRESHOLD, "step after the first", "steps after the first")
 
 

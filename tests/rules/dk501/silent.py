@@ -125,7 +125,7 @@ def steps_without_a_backward():
         for _ in range(6):
             optimizer.step()
 
-    expect = {"not_examined": "0 of 3 steps"}
+    expect = {"not_examined": "No `backward()` has added a gradient"}
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
 
 
@@ -142,6 +142,9 @@ def forgotten_twice_only():
     return {"model": model, "optimizer": optimizer, "loop": loop}
 
 
+_ASSIGNED = {"not_examined": "No `backward()` has added a gradient to a parameter between two steps"}
+
+
 def gradients_of_autograd_grad_that_are_assigned():
     """Nothing is added to `.grad`: each step replaces the gradients of the one before."""
 
@@ -155,7 +158,7 @@ def gradients_of_autograd_grad_that_are_assigned():
             optimizer.step()
 
     model = nn.Linear(3, 2)
-    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop, "expect": _ASSIGNED}
 
 
 def projected_gradients_of_two_losses_written_into_one_buffer():
@@ -175,4 +178,9 @@ def projected_gradients_of_two_losses_written_into_one_buffer():
                 parameter.grad = part.view_as(parameter)
             optimizer.step()
 
-    return {"model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.01), "loop": loop}
+    return {
+        "model": model,
+        "optimizer": torch.optim.Adam(model.parameters(), lr=0.01),
+        "loop": loop,
+        "expect": _ASSIGNED,
+    }
