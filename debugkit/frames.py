@@ -113,7 +113,28 @@ def definition_line(function: Callable[..., Any]) -> SourceLine | None:
 
 
 def one_line(error: BaseException) -> str:
-    """`ValueError: …` with the first line of the message only, shortened to 160 characters."""
-    text = str(error).strip().partition("\n")[0].rstrip(".")
+    """`ValueError: …` with the first line of the message, and the lines that continue its sentence.
+
+    A message of more than 160 characters is cut after a sentence or a word.
+    """
+    first, *further = str(error).strip().split("\n")
+    for line in further:
+        if first.rstrip().endswith((".", ":", "!", "?")) or not line.strip()[:1].islower():
+            break
+        first = f"{first.rstrip()} {line.strip()}"
+    text = _shortened(first.strip().rstrip("."))
     kind = type(error).__name__
-    return f"{kind}: {text[:160]}" if text else kind
+    return f"{kind}: {text}" if text else kind
+
+
+def _shortened(text: str, most: int = 160) -> str:
+    """
+    >>> _shortened("No such camera. Known are left and right.", 20), _shortened("No such camera", 10)
+    ('No such camera …', 'No such …')
+    """
+    if len(text) <= most:
+        return text
+    kept = text[:most]
+    sentence = max(kept.rfind(f"{end} ") for end in ".!?")
+    kept = kept[:sentence] if sentence >= most // 2 else kept.rpartition(" ")[0] or kept
+    return f"{kept.rstrip(' ,;:(')} …"

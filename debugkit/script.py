@@ -274,7 +274,6 @@ def _exit_code(error: BaseException | None, script: Path) -> int:
 
 
 def _failure(error: BaseException | None, exit_code: int) -> str:
-    if isinstance(error, SystemExit):
+    if error is None or isinstance(error, SystemExit):
         return f"The script exited with code {exit_code}."
-    text = str(error).partition("\n")[0]
-    return f"The script raised {type(error).__name__}" + (f": {text[:160].rstrip('.')}." if text else ".")
+    return f"The script raised {one_line(error)}."

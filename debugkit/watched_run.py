@@ -43,11 +43,13 @@ from debugkit.recorders.output_ranges import ModuleHooks
 from debugkit.report import DebugkitError, Report, fingerprint
 from debugkit.root_cause import fold
 from debugkit.rule import Rule, all_rules, choose, codes_in
+from debugkit.rule_text import counted
 from debugkit.setup import SetupError, TrainingSetup
 from debugkit.step_replay.nonfinite import Nonfinite
 from debugkit.step_replay.snapshot import SnapshotWriter
 
 _OF_THE_RUN = {Losses, OptimizerEvents, ScalerUse, StateLoads, TrainingModes}
+_NONE_SEEN = "The run is too short: 0 of"
 _OURS = {Activations, GradientNorms, Nonfinite} | _OF_THE_RUN
 
 
@@ -130,6 +132,7 @@ class Run:
         self._failure: str | None = None
         self._snapshots = SnapshotWriter(Path(snapshot_dir)) if snapshot_dir is not None else None
         self._counts = StepCounts()
+        self._backwards = 0
 
     @property
     def report(self) -> Report:
@@ -207,6 +210,7 @@ class Run:
         finally:
             self._losses = monitor.losses
             self._counts = monitor.events.counts
+            self._backwards = monitor.backwards
             monitor.__exit__(kind, error, at)
             if self._probes is not None:
                 self._missing = self._probes.missing
@@ -291,15 +295,28 @@ class Run:
         absent = [missing[kind] for kind in rule.needs if kind in missing]
         if failed := [one for one in absent if one.error is not None]:
             return replace(failed[0], code=rule.code)
-        if rule.code in self._unexamined:
-            return self._unexamined[rule.code]
+        if (entry := self._unexamined.get(rule.code)) is not None:
+            return entry if not entry.why.startswith(_NONE_SEEN) else Unexamined(rule.code, self._no_step or entry.why)
         if "config" in rule.modes:
             return Unexamined(rule.code, "It reads a configuration: call debugkit.integrations.hydra.check_config().")
         if "watch" not in rule.modes:
             return Unexamined(rule.code, "It is examined before training: use debugkit.check().")
         if absent:
-            return replace(absent[0], code=rule.code)
-        return Unexamined(rule.code, "The run had no complete step in which this could be observed.")
+            none_given = self._no_step if "pass optimizer=" in absent[0].why else None
+            return replace(absent[0], code=rule.code, why=none_given or absent[0].why)
+        why = "The run had no complete step in which this could be observed."
+        return Unexamined(rule.code, self._no_step or why)
+
+    @property
+    def _no_step(self) -> str | None:
+        """Why nothing is observed in a loop that trains without an optimizer; None if it has one, or failed early."""
+        backwards = self._backwards if self._monitor is None else self._monitor.backwards
+        if self._failure is not None or not backwards or (counts := self._counts_now()).attempted or counts.foreign:
+            return None
+        return (
+            f"No torch optimizer made a step in {counted(backwards, 'backward pass', 'backward passes')}, and this is "
+            "observed only in its steps: a loop that updates the parameters itself needs one, such as torch.optim.SGD."
+        )
 
 
 def monitor_of(run: Run) -> Monitor:

@@ -38,7 +38,7 @@ def line_that_built(value: Any, files: Iterable[str]) -> SourceLine | None:
     """The only call of the value's class in these files, or the only one whose result has the value's name."""
     calls = _lines(type(value).__name__, files)
     if len(calls) > 1 and all(target for _, target in calls):
-        names = _names_of(value)
+        names = names_of(value)
         calls = [(line, target) for line, target in calls if target in names]
     return calls[0][0] if len(calls) == 1 else None
 
@@ -54,7 +54,7 @@ def _lines(name: str, files: Iterable[str]) -> list[tuple[SourceLine, str]]:
     return [(SourceLine(file, line), target) for file, (line, target) in found]
 
 
-def _names_of(value: Any) -> set[str]:
+def names_of(value: Any) -> set[str]:
     """The names that the program's running code has for a value: of variables, and of attributes of its objects.
 
     An argument's name does not tell which line built the value.

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import debugkit
+from debugkit.frames import one_line
 from debugkit.report.not_examined import Cause, groups
 
 
@@ -100,3 +101,22 @@ def test_a_loop_that_debugkit_itself_stopped_did_not_fail() -> None:
         optimizer.step()
     assert run.report.failure is None
     assert run.report.errors
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("No such camera.", "ValueError: No such camera"),
+        ("", "ValueError"),
+        ("The keys are\nnot those of the model:\n  a\n  b", "ValueError: The keys are not those of the model:"),
+        ("The first line.\nthe second", "ValueError: The first line"),
+        (
+            "Expected one of two. " * 7 + "Here is a sentence that is cut.",
+            f"ValueError: {'Expected one of two. ' * 6}Expected one of two …",
+        ),
+        ("word " * 60, f"ValueError: {'word ' * 32}…"),
+        ("w" * 300, f"ValueError: {'w' * 160} …"),
+    ],
+)
+def test_a_long_message_is_cut_after_a_sentence_or_a_word(message: str, shown: str) -> None:
+    assert one_line(ValueError(message)) == shown

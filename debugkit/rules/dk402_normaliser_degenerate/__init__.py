@@ -4,17 +4,19 @@
 - A standard deviation or range that is zero, or a millionth of the widest dimension's.
 - Statistics that are not finite.
 - Normalised values that are far from the usual range: a median beyond 5, more than 2 % of the rows beyond 10, or
-  almost no spread in every dimension.
+  almost no spread in every dimension. They are what a method such as `normalize()` returns, or what a line computes
+  with the statistics: `(x - mean) / std` or `(x - min) / (max - min)`.
 
 ## Why it hurts
 A joint that never moved in the data gives 0/0, or, with an epsilon, a value of a million for a hundredth of a degree.
-Statistics of another robot, of degrees instead of radians, or of absolute instead of relative actions produce targets
-that no loss can handle: -3200 in one reported run.
+Statistics of another robot, of another key of the batch, of degrees instead of radians, or of absolute instead of
+relative actions produce targets that no loss can handle: -3200 in one reported run.
 
 ## Evidence
 - The spread of each dimension.
 - The change of the normalised value when the input moves by 0.01 from the location (0.01 / std), against 1000.
-- Median, spread and share of rows beyond 10 of the normaliser's results in one pass.
+- Median, spread and share of rows beyond 10 of the normaliser's results in one pass, and the line that computes them
+  if no method does.
 
 The finding is `info` if a constant such as 1e-8 is added to the spread and the values of this batch stay in range.
 
@@ -25,7 +27,10 @@ that are normalised, after any conversion to relative actions and any padding.
 ## When it stays silent
 The normaliser guards constant dimensions, so that the normalised value changes moderately. Heavy tails below 2 % are
 accepted. BatchNorm's running statistics, learnt parameters, and statistics that were not used in the pass are not
-compared with data, and neither are normalisers that saw fewer than 16 rows.
+compared with data, and neither are normalisers that saw fewer than 16 rows. Where a line computes with the statistics,
+also not compared are rows of zeros, which are padding; a mean of 0 with a standard deviation of 1; statistics that
+follow the data in training (`running_mean`); distances to several centres, where one value is broadcast; and what
+the model computed with its parameters, such as a prediction that is normalised for the loss.
 
 ## Lesson
 [Lab 21](../../lessons/numerics/21_new_wrist.md)
@@ -37,10 +42,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from debugkit.finding import Certainty, Finding, Severity
+from debugkit.finding import Certainty, Finding, Severity, SourceLine
 from debugkit.observation import measured_by
 from debugkit.rule import Context, rule
-from debugkit.rule_text import amount, module_name, numbered
+from debugkit.rule_text import amount, module_name, numbered, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,9 @@ class NormalisedValues:
     extreme_share: tuple[float, ...]
     """Share of rows with an absolute value above 10."""
     largest: float
+    names: tuple[str, str] | None = None
+    """Of the statistics, where a line computes with them and no method does."""
+    line: SourceLine | None = None
 
 
 @measured_by(".measure:watch_the_normalisers", cost=1, requires=("batch",))
@@ -102,15 +110,15 @@ FEWEST_ROWS = 16
     needs=(Normalisers,),
 )
 def judge(seen: Normalisers, context: Context) -> Iterator[Finding]:
-    degenerate = set()
+    degenerate: set[tuple[str, str, tuple[str, str] | None]] = set()
     for held in seen.statistics:
         wrong = degenerate_dimensions(held)
         if not held.finite or wrong:
-            degenerate.add((held.module, held.owner))
+            degenerate |= {(held.module, held.owner, None), (held.module, held.owner, held.names)}
             yield _about_statistics(held, wrong, _is_guarded(held, wrong, seen.values), context)
     for values in seen.values:
         misfit = misfitting_dimensions(values)
-        if misfit and (values.module, values.owner) not in degenerate:
+        if misfit and (values.module, values.owner, values.names) not in degenerate:
             yield _about_values(values, misfit, context)
 
 
@@ -140,6 +148,7 @@ def _is_guarded(held: NormaliserStatistics, wrong: list[int], seen: tuple[Normal
     if held.reaction is None or not held.finite or not all(math.isfinite(held.reaction[index]) for index in wrong):
         return False
     own = [values for values in seen if (values.module, values.owner) == (held.module, held.owner)]
+    own = [values for values in own if values.names in (None, held.names)]
     return not any(set(wrong) & set(misfitting_dimensions(values)) for values in own)
 
 
@@ -176,11 +185,13 @@ def _about_statistics(held: NormaliserStatistics, wrong: list[int], guarded: boo
 
 def _about_values(values: NormalisedValues, misfit: list[int], context: Context) -> Finding:
     worst = max(misfit, key=lambda index: abs(values.median[index]) + values.spread[index])
+    which = f"The statistics of {module_name(values.owner)}" if values.names is None else quoted(values.names)
     return context.finding(
-        f"The statistics of {module_name(values.owner)} do not fit the data: after normalising, dimension {worst} has "
+        f"{which} do not fit the data: after normalising, dimension {worst} has "
         f"median {amount(values.median[worst])} and standard deviation {amount(values.spread[worst])}. The largest "
         f"value is {amount(values.largest)}.",
         module=values.module,
+        at=values.line,
         evidence={
             "dimensions": misfit,
             "median": [values.median[index] for index in misfit],
@@ -190,6 +201,9 @@ def _about_values(values: NormalisedValues, misfit: list[int], context: Context)
             "rows": values.rows,
             "thresholds": [FAR_MEDIAN, FAR_SHARE, LEAST_SPREAD],
         },
-        fix="Compute the statistics on the values that are normalised: same robot, same unit, same kind of actions.",
+        fix="Compute the statistics on the values that are normalised: same robot, same unit, same kind of actions."
+        if values.names is None
+        else "Use the statistics of the values that are normalised: same key, same robot, same unit, same kind of "
+        "actions.",
         certainty=Certainty.STATISTICAL,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +11,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from debugkit._torch_private import buffers_of, parameters_of
-from debugkit.finding import NotExamined
+from debugkit._torch_private import REGISTERED, buffers_of, parameters_of
+from debugkit.finding import NotExamined, SourceLine
 from debugkit.interventions.passes import evaluate
+from debugkit.recorders.function_calls import attach, detach
 from debugkit.rules.dk402_normaliser_degenerate import NormalisedValues, Normalisers, NormaliserStatistics
+from debugkit.rules.dk402_normaliser_degenerate.arithmetic import Arithmetic, Normalised, Pair, by_line
 from debugkit.setup import TrainingSetup
 
 _PARTNERS = (("mean", "std"), ("min", "max"), ("low", "high"), ("q01", "q99"), ("mean", "scale"))
 _METHODS = ("normalize", "normalise", "normalize_action", "normalise_action", "normalize_actions", "normalise_actions")
+_CHANGING = ("running", "moving", "ema")
+"""In the names of statistics that follow the data while the model trains."""
 _SHIFT = 0.01
 """A hundredth of a unit: between a millimetre and a degree, for most actions."""
 _FAR = 10.0
@@ -40,7 +45,7 @@ class _Owner:
 
 
 def watch_the_normalisers(setup: TrainingSetup) -> Normalisers:
-    """Read all statistics; run one pass to record what the normalisers' methods return."""
+    """Read all statistics; run one pass to record what the methods return, or what a line computes with them."""
     owners = list(_owners(setup))
     if not owners:
         raise NotExamined("No statistics (mean and std, min and max, q01 and q99) were found on any module.")
@@ -48,18 +53,49 @@ def watch_the_normalisers(setup: TrainingSetup) -> Normalisers:
     with contextlib.ExitStack() as recording:
         for owner in owners:
             recording.enter_context(_recording(owner))
+        arithmetic = Arithmetic([pair for index, owner in enumerate(owners) for pair in _pairs(index, owner)])
+        mode = attach(arithmetic)
+        recording.callback(detach, arithmetic, mode)
         with contextlib.suppress(NotExamined):  # without a loss, the statistics can still be judged
             evaluate(setup, output_needed=False)
-    values = tuple(_summary(owner) for owner in owners if owner.outputs)
-    return Normalisers(statistics, values)
+    if arithmetic.error is not None:
+        raise arithmetic.error
+    values = [_summary(owner) for owner in owners if owner.outputs]
+    for found in by_line(arithmetic.found):
+        if len(found.values) and not any(owners[pair.owner].outputs for pair in found.pairs):
+            values.append(_computed(found, owners))
+    return Normalisers(statistics, tuple(values))
+
+
+def _pairs(index: int, owner: _Owner) -> Iterator[tuple[Pair, torch.Tensor, torch.Tensor]]:
+    """The statistics that do not change in training and that differ from 0 and 1, with which nothing is normalised."""
+    held = _attributes(owner.thing)
+    for names, middle, spread in owner.statistics:
+        if any(word in name.lower() for name in names for word in _CHANGING):
+            continue
+        if bool((middle == 0).all() and (spread == 1).all()):
+            continue
+        is_range = not names[1].endswith(("std", "scale"))
+        yield Pair(index, names, is_range), held[names[0]], held[names[1]]
+
+
+def _computed(found: Normalised, owners: list[_Owner]) -> NormalisedValues:
+    """The values of one line. Where pairs share their tensors, it is the pair that the line names."""
+    text = linecache.getline(found.line.file, found.line.line) if found.line is not None else ""
+    pair = next((pair for pair in found.pairs if pair.names[0] in text), found.pairs[0])
+    owner = owners[pair.owner]
+    return _summary_of(found.values, owner, pair.names, found.line)
 
 
 def _owners(setup: TrainingSetup) -> Iterator[_Owner]:
     """Modules with a pair of statistics as buffers, frozen parameters or attributes, and objects that modules hold."""
     seen: set[int] = set()
     for module, path in setup.module_paths.items():
-        things = [(path.rpartition(".")[2], module)]
+        things: list[tuple[str, Any]] = [(path.rpartition(".")[2], module)]
         things += [(name, value) for name, value in vars(module).items() if hasattr(value, "__dict__")]
+        things += [
+            found for name, value in vars(module).items() if name not in REGISTERED for found in _dicts(name, value)
+        ]
         for name, thing in things:
             if (
                 id(thing) in seen
@@ -87,7 +123,17 @@ def _statistics(thing: Any) -> Iterator[tuple[tuple[str, str], torch.Tensor, tor
             yield (name, partner), middle.detach().double(), spread.detach().double()
 
 
+def _dicts(name: str, value: Any, depth: int = 2) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """A dict that a module holds, and the dicts in it: statistics by key."""
+    if isinstance(value, dict) and depth >= 0:
+        yield name, value
+        for key, item in value.items():
+            yield from _dicts(f"{name}.{key}", item, depth - 1)
+
+
 def _attributes(thing: Any) -> dict[str, Any]:
+    if isinstance(thing, dict):
+        return {key: value for key, value in thing.items() if isinstance(key, str)}
     own = dict(vars(thing))
     if isinstance(thing, nn.Module):
         own |= {**buffers_of(thing), **parameters_of(thing)}
@@ -154,9 +200,17 @@ def _recording(owner: _Owner) -> Iterator[None]:
 def _summary(owner: _Owner) -> NormalisedValues:
     width = owner.outputs[0].shape[-1]
     rows = torch.cat([output.reshape(-1, width) for output in owner.outputs if output.shape[-1] == width]).double()
+    return _summary_of(rows, owner)
+
+
+def _summary_of(
+    rows: torch.Tensor, owner: _Owner, names: tuple[str, str] | None = None, line: SourceLine | None = None
+) -> NormalisedValues:
     return NormalisedValues(
         module=owner.module,
         owner=owner.name,
+        names=names,
+        line=line,
         rows=len(rows),
         median=tuple(rows.median(0).values.tolist()),
         spread=tuple(rows.std(0, correction=0).tolist()),

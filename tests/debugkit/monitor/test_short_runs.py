@@ -108,3 +108,28 @@ def test_steps_by_an_optimizer_that_was_not_passed_are_counted_separately() -> N
         expected = "Sequential, 2 steps watched, 6 further steps by an optimizer that was not passed to watch()"
         assert run.report.title == expected
     assert run.report.title == expected
+
+
+def test_a_loop_without_an_optimizer_is_told_that_more_steps_do_not_help() -> None:
+    model = policy()[0]
+    with debugkit.watch(model) as run:
+        for _ in range(12):
+            model.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.1 * parameter.grad
+    why = {entry.code: entry.why for entry in run.report.not_examined}
+    for code in ("DK101", "DK201", "DK207", "DK501"):
+        assert why[code].startswith("No torch optimizer made a step in 12 backward passes"), why[code]
+    shown = " ".join(run.report.to_text().split())
+    assert "a step of a torch optimizer (there was none)" in shown
+    assert "more steps of the loop" not in shown
+
+
+def test_a_loop_with_an_optimizer_that_was_not_passed_is_not_told_so() -> None:
+    model, optimizer = policy()
+    other = torch.optim.SGD(model.parameters(), lr=0.1)
+    with debugkit.watch(model, optimizer) as run:
+        train(model, other, 4)
+    assert not any("No torch optimizer" in entry.why for entry in run.report.not_examined)

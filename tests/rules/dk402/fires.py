@@ -91,3 +91,78 @@ def quantiles_of_absolute_actions_on_relative_ones():
 def degrees_in_the_statistics_and_radians_in_the_data():
     action = torch.randn(64, 3) * 0.5
     return _program(Statistics([0.0] * 3, [57.0, 60.0, 50.0]), action, message="do not fit the data")
+
+
+class Keyed(nn.Module):
+    """The statistics of each key, without a method that normalises."""
+
+    def __init__(self, state_key="observation_state"):
+        super().__init__()
+        mean = {"observation_state": torch.tensor([200.0, 90.0, 300.0]), "action": torch.zeros(3)}
+        std = {"observation_state": torch.tensor([2.0, 1.0, 3.0]), "action": torch.tensor([0.7, 0.6, 0.8])}
+        for key in ("observation_state", "action"):
+            self.register_buffer(f"{key}_mean", mean[state_key if key != "action" else key])
+            self.register_buffer(f"{key}_std", std[state_key if key != "action" else key])
+        self.head = nn.Linear(3, 3)
+
+    def forward(self, state, action):
+        state = (state - self.observation_state_mean) / self.observation_state_std  # DK402
+        target = (action - self.action_mean) / (self.action_std + 1e-8)
+        return {"loss": (self.head(state) - target).square().mean()}
+
+
+def _of_keys(model, **expect):
+    state = torch.tensor([200.0, 90.0, 300.0]) + torch.randn(32, 3) * torch.tensor([2.0, 1.0, 3.0])
+    return {"model": model, "batch": {"state": state, "action": torch.randn(32, 3) * 0.7}, "expect": expect}
+
+
+def statistics_of_another_key():
+    message = "`observation_state_mean` and `observation_state_std` do not fit the data: after normalising, dimension 2"
+    return _of_keys(Keyed("action"), module="", severity="warning", message=message)
+
+
+class Bounds(nn.Module):
+    def __init__(self, low, high):
+        super().__init__()
+        self.register_buffer("min", torch.tensor(low))
+        self.register_buffer("max", torch.tensor(high))
+
+    def forward(self, x):
+        span = (self.max - self.min).clamp(min=1e-4)
+        return 2 * (x - self.min.view(1, -1)) / span - 1  # DK402
+
+
+class ByKey(nn.Module):
+    def __init__(self):
+        super().__init__()
+        bounds = {"state": Bounds([-2.0] * 3, [2.0] * 3), "action": Bounds([-3.0] * 3, [3.0] * 3)}
+        self.normalisers, self.head = nn.ModuleDict(bounds), nn.Linear(3, 3)
+
+    def forward(self, state, action):
+        error = self.head(self.normalisers["state"](state)) - self.normalisers["action"](action)
+        return {"loss": error.abs().mean()}
+
+
+def bounds_of_another_key_in_a_dict_of_modules():
+    return _of_keys(ByKey(), module="normalisers.state", message="`min` and `max` do not fit the data")
+
+
+class HoldsADict(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stats = {"images": {"mean": torch.tensor([0.5, 0.4, 0.3]), "std": torch.tensor([0.2, 0.2, 0.2])}}
+        self.head = nn.Linear(3, 3)
+
+    def forward(self, images, action):
+        mean, std = (self.stats["images"][name][:, None, None] for name in ("mean", "std"))
+        features = images.float().sub_(mean).div_(std)  # DK402
+        return {"loss": (self.head(features.mean((2, 3))) - action).abs().mean()}
+
+
+def raw_images_with_statistics_of_a_dict():
+    images = torch.randint(0, 255, (32, 3, 4, 4))
+    return {
+        "model": HoldsADict(),
+        "batch": {"images": images, "action": torch.randn(32, 3)},
+        "expect": {"module": "", "message": "`mean` and `std` do not fit the data"},
+    }

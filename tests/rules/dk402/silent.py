@@ -102,3 +102,113 @@ def batch_norm():
         "loss_fn": lambda model, batch: model(batch).square().mean(),
         "expect": {"not_examined": "No statistics"},
     }
+
+
+class Keyed(nn.Module):
+    """The statistics of each key, without a method that normalises."""
+
+    def __init__(self, mean=(200.0, 90.0, 300.0), std=(2.0, 1.0, 3.0), prefix="state"):
+        super().__init__()
+        self.mean, self.std = f"{prefix}_mean", f"{prefix}_std"
+        self.register_buffer(self.mean, torch.tensor(mean))
+        self.register_buffer(self.std, torch.tensor(std))
+        self.register_buffer("action_mean", torch.zeros(3))
+        self.register_buffer("action_std", torch.full((3,), 0.7))
+        self.head = nn.Linear(3, 3)
+
+    def forward(self, state, action):
+        state = (state - getattr(self, self.mean)) / getattr(self, self.std)
+        target = (action - self.action_mean) / self.action_std
+        return {"loss": (self.head(state) - target).square().mean()}
+
+
+def _state():
+    return torch.tensor([200.0, 90.0, 300.0]) + torch.randn(32, 3) * torch.tensor([2.0, 1.0, 3.0])
+
+
+def _of_keys(model, state=None):
+    state = _state() if state is None else state
+    return {"model": model, "batch": {"state": state, "action": torch.randn(*state.shape[:-1], 3) * 0.7}}
+
+
+def statistics_of_each_key():
+    return _of_keys(Keyed())
+
+
+def a_tensor_of_statistics_for_both_keys():
+    model = Keyed((0.0,) * 3, (0.7,) * 3)
+    model.action_mean, model.action_std = model.state_mean, model.state_std
+    return _of_keys(model, torch.randn(32, 3) * 0.7)
+
+
+def padded_steps():
+    state = _state()[:, None].repeat(1, 4, 1)
+    state[:, 3] = 0.0
+    return _of_keys(Keyed(), state)
+
+
+def statistics_that_follow_the_data():
+    return _of_keys(Keyed((1.0,) * 3, (1.0,) * 3, prefix="running"))
+
+
+def statistics_not_computed_yet():
+    return _of_keys(Keyed((0.0,) * 3, (1.0,) * 3))
+
+
+class PredictsRawUnits(Keyed):
+    def forward(self, state, action):
+        error = (self.head(action) - self.state_mean) / self.state_std - (state - self.state_mean) / self.state_std
+        return {"loss": error.square().mean()}
+
+
+def a_prediction_that_is_normalised_for_the_loss():
+    return _of_keys(PredictsRawUnits())
+
+
+class RadialBasis(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.linspace(0.0, 10.0, 16))
+        self.register_buffer("std", torch.full((16,), 0.1))
+        self.head = nn.Linear(16, 1)
+
+    def forward(self, distance):
+        basis = (-0.5 * ((distance[..., None] - self.mean) / self.std) ** 2).exp()
+        return {"loss": self.head(basis).square().mean()}
+
+
+def distances_to_several_centres():
+    return {"model": RadialBasis(), "batch": {"distance": torch.rand(32, 6) * 10}}
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]))
+        self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]))
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, images):
+        images = (images - self.mean.view(1, 3, 1, 1)) / self.std.view(1, 3, 1, 1)
+        return {"loss": self.head(images.mean((2, 3))).square().mean()}
+
+
+def images_with_imagenet_statistics():
+    return {"model": Images(), "batch": {"images": torch.rand(8, 3, 6, 6)}}
+
+
+class Bounds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("action_q01", torch.tensor([-0.1, 20.0]))
+        self.register_buffer("action_q99", torch.tensor([0.1, 40.0]))
+        self.head = nn.Linear(2, 2)
+
+    def forward(self, action):
+        target = (action - self.action_q01) / (self.action_q99 - self.action_q01) * 2 - 1
+        return {"loss": (self.head(target) - target).abs().mean()}
+
+
+def quantiles_of_the_data():
+    action = torch.rand(32, 2) * torch.tensor([0.2, 20.0]) + torch.tensor([-0.1, 20.0])
+    return {"model": Bounds(), "batch": {"action": action}}
