@@ -31,7 +31,7 @@ from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
 from debugkit.loop.learning_rates import initial_rate, rates_of, schedule_of
 from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
-from debugkit.loop.plateaus import PlateauHistory
+from debugkit.loop.plateau_history import PlateauHistory
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.step_counts import ForeignSteps, StepCounts
 from debugkit.observer import Observer

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import itertools
-import linecache
 import math
-import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,6 +13,7 @@ from debugkit.loop.plateaus import Plateau
 from debugkit.loop.step_intervals import name_of
 from debugkit.rule import Context
 from debugkit.rule_text import amounts_apart
+from debugkit.source_names import methods_called, tree_of, words_of
 
 _REDUCTIONS = 2
 _FEWEST = 8
@@ -34,7 +31,6 @@ _OPPOSITES = frozenset(
     {"neg", "negative", "minus", "inv", "inverse", "inverted", "err", "error", "errors", "adv", "adversarial"}
     | {"score", "scores", "reward", "rewards", "gain"}
 )
-_KEEPS_SENSE = frozenset({"float", "item", "mean", "fmean", "cpu", "detach", "tolist", "numpy", "compute", "sum"})
 
 
 def wrong_modes(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
@@ -145,43 +141,8 @@ def _words_of_metric(at: SourceLine | None) -> frozenset[str]:
     """The words of the name in `scheduler.step(name)`; none if an expression could change its sense."""
     if at is None:
         return frozenset()
-    return _words_in("".join(linecache.getlines(at.file)), at.line)
-
-
-@functools.lru_cache(maxsize=16)
-def _words_in(source: str, line: int) -> frozenset[str]:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return frozenset()
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "step"
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
-        and (node.args or node.keywords)
-    ]
+    calls = methods_called(tree_of(at.file), "step", at.line)
     if len(calls) != 1:
         return frozenset()
     given = [*calls[0].args, *(keyword.value for keyword in calls[0].keywords if keyword.arg == "metrics")]
-    name = _name_of(given[0]) if given else ""
-    return frozenset(word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name))
-
-
-def _name_of(node: ast.expr) -> str:
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Subscript(slice=ast.Constant(value=str(name))):
-            return name
-        case ast.Subscript(value=held):
-            return _name_of(held)
-        case ast.BinOp(left=divided, op=ast.Div()):
-            return _name_of(divided)
-        case ast.Call(func=ast.Attribute(attr=method, value=held), args=[]) if method in _KEEPS_SENSE:
-            return _name_of(held)
-        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[held]) if name in _KEEPS_SENSE:
-            return _name_of(held)
-    return ""
+    return words_of(given[0]) if given else frozenset()
