@@ -260,6 +260,27 @@ def rounding_mode_of(node: Node) -> str | None:
     return getattr(node, "_saved_rounding_mode", None)
 
 
+def divisor_of(node: Any) -> float | None:
+    """The number by which a node divides; None for other nodes, for a divisor on a device, and if it is not known."""
+    return None if rounding_mode_of(node) else _operand_of(node, "Div")
+
+
+def factor_of(node: Any) -> float | None:
+    """The number other than 0 by which a node multiplies; None as for `divisor_of`."""
+    divisor = divisor_of(node)
+    return 1 / divisor if divisor else _operand_of(node, "Mul") or None
+
+
+def _operand_of(node: Any, kind: str) -> float | None:
+    number = getattr(node, "_saved_other", None)
+    if not isinstance(number, Tensor | int | float) or not node.name().startswith(f"{kind}Backward"):
+        return None
+    if not isinstance(number, Tensor):
+        return float(number)
+    known = number.numel() == 1 and number.device.type == "cpu" and not number.requires_grad
+    return float(number) if known and not number.is_complex() else None
+
+
 def is_mean_reduction(node: Node) -> bool:
     """Whether a loss with `reduction="mean"` made the node; False for other operations, and if it is not known."""
     return getattr(node, "_saved_reduction", None) == 1  # ATen's number of "mean"

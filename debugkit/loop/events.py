@@ -31,6 +31,7 @@ from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
 from debugkit.loop.learning_rates import initial_rate, rates_of, schedule_of
 from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
+from debugkit.loop.plateau_history import PlateauHistory
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.step_counts import ForeignSteps, StepCounts
 from debugkit.observer import Observer
@@ -54,6 +55,7 @@ class LoopEvents:
     ) -> None:
         self.observer = observer
         self.resets = GradientResets(timeline, is_paused)
+        self.plateaus = PlateauHistory()
         self._is_paused = is_paused
         self._given = None if optimizers is None else tuple(optimizers)
         self._known: list[weakref.ref[Optimizer]] = []
@@ -87,6 +89,7 @@ class LoopEvents:
             foreign_steps=self._foreign.count,
             built=self._found_lines(),
             fresh=tuple(self.resets.fresh(number) for number in range(len(self._labels))),
+            plateaus=self.plateaus.observation,
         )
 
     def _found_lines(self) -> tuple[SourceLine | None, ...]:
@@ -315,13 +318,15 @@ class LoopEvents:
     def _before_schedule(self, *_: Any, **__: Any) -> None:
         self._in_scheduler += 1  # SequentialLR and others step the schedulers inside them
 
-    def _after_schedule(self, scheduler: Any, *_: Any, **__: Any) -> None:
+    def _after_schedule(self, scheduler: Any, *given: Any, **named: Any) -> None:
         self._in_scheduler -= 1
         optimizer = getattr(scheduler, "optimizer", None)
         if self._in_scheduler or optimizer is None or is_initial_step(scheduler):
             return  # the constructor of a scheduler makes the first step, not the loop
         if (number := self._number(optimizer)) is not None:
             self._note("scheduler_step", (number,), **schedule_of(scheduler), **rates_of(optimizer))
+            metric = given[0] if given else named.get("metrics")
+            self.plateaus.stepped(scheduler, number, metric, self._events[-1].at)
         elif not has_stepped(optimizer):
             self._note_foreign_schedule(optimizer)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from debugkit.finding import SourceLine
+from debugkit.loop.plateaus import Plateau
 from debugkit.observation import provided_by
 from debugkit.plain_data import PlainData
 
@@ -94,3 +95,5 @@ class OptimizerEvents(PlainData):
     """For each optimizer, the line that built it."""
     foreign_steps: int = 0
     """The steps of optimizers that are not watched and hold a parameter of a watched one."""
+    plateaus: tuple[Plateau, ...] = ()
+    """The first steps of each ReduceLROnPlateau."""

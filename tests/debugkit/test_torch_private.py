@@ -316,6 +316,8 @@ SPARSE = torch.eye(2).to_sparse()
         (None, "_base", lambda: private.base_of(OBJECT), OBJECT),
         (None, "_forward_cls", lambda: private.function_of(OBJECT), None),
         (None, "_saved_rounding_mode", lambda: private.rounding_mode_of(OBJECT), None),
+        (None, "_saved_other", lambda: private.divisor_of(OBJECT), None),
+        (None, "_saved_other", lambda: private.factor_of(OBJECT), None),
         (None, "_saved_reduction", lambda: private.is_mean_reduction(OBJECT), False),
         (None, "_non_persistent_buffers_set", lambda: private.unsaved_buffers_of(OBJECT), {}),
         (None, "_orig_mod", lambda: private.inside_compiled(WRAPPER), None),
@@ -410,6 +412,8 @@ def test_what_wrappers_and_divisions_hold_is_read() -> None:
     x = torch.ones(1, requires_grad=True)
     assert private.rounding_mode_of(torch.div(x, 2, rounding_mode="floor").grad_fn) == "floor"
     assert private.rounding_mode_of((x / 2).grad_fn) is None
+    assert [private.divisor_of(one.grad_fn) for one in (x / 2, x * 2, x / x)] == [2.0, None, None]
+    assert [private.factor_of(one.grad_fn) for one in (x / 2, x * 2, x * x, x + 2)] == [0.5, 2.0, None, None]
     losses = [torch.nn.functional.mse_loss(x, torch.zeros(1), reduction=how) for how in ("mean", "sum", "none")]
     assert [private.is_mean_reduction(loss.grad_fn) for loss in losses] == [True, False, False]
     assert private.schema_of(torch.ops.aten.add_.Tensor).is_mutable

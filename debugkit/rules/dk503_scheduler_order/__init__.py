@@ -13,6 +13,8 @@
 - A schedule that is as long as the run in steps of the optimizer, and has made at most a quarter of its steps when the
   run ends: it was stepped once per epoch.
 - A `LambdaLR` whose function computes with integers only and divides with `//`, so that the rate stays the same.
+- A `ReduceLROnPlateau` with `mode="max"` that is stepped with a loss, or one with `mode="min"`, the default, that is
+  stepped with an accuracy, and has lowered the rate twice or more although the metric improved.
 
 ## Why it hurts
 The first learning rate is skipped. Or warm-up and decay run several times too fast, and the rate is near zero for most
@@ -20,6 +22,12 @@ of the training. Or the schedule has no effect at all, although the logged curve
 
 ## Evidence
 How often it happened, the threshold, the learning rates, and the line of `scheduler.step()` (or of `optimizer.step()`).
+For a `ReduceLROnPlateau`, its mode, the first and the last metric, and the mean training losses of the same epochs.
+
+A metric is taken for a loss if it falls to less than half, is within a factor of 1.5 of the training loss in every
+epoch, and has a correlation of 0.95 or more with it; or if its name contains the word `loss` and it falls in two of
+three epochs. It is taken for an accuracy if its name contains `acc` or `accuracy`, all its values are numbers of
+samples divided by one number, and it rises in two of three epochs.
 
 ## Fix
 Call `scheduler.step()` once, right after the `optimizer.step()` it belongs to. Build the scheduler on the optimizer
@@ -33,6 +41,8 @@ that the loop steps.
 - Schedulers of a critic and a generator, each with its own optimizer.
 - Nested schedulers (SequentialLR, ChainedScheduler).
 - A schedule that ends early or late by its length alone, as where a run is cut short.
+- A `ReduceLROnPlateau` whose metric also improves in the sense of its mode; a negated loss; the rising validation loss
+  of a model that overfits; an accuracy that falls; an optimizer with `maximize=True`; a run with several optimizers.
 - Learning rates that are tensors; a decay to 0 whose end is the end of the run; `0.1 ** (epoch // 30)`.
 
 ## Lesson
@@ -49,6 +59,7 @@ from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
 from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amounts_apart
+from debugkit.rules.dk503_scheduler_order.plateaus import wrong_modes
 
 _REPEATS = 3
 _STEPS_AT_ZERO = 8
@@ -88,6 +99,7 @@ def _misused(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
             yield from _used_up(seen, number, schedule, context)
             yield from _far_from_its_end(seen, number, schedule, context)
             yield from _rounded_down(seen, number, schedule, context)
+    yield from wrong_modes(seen, context)
 
 
 def _other_optimizer(

@@ -6,8 +6,14 @@ of the micro-batches, in eval mode: more than 1e-7 in float64, or ten times the 
 dtype. The cause is a loss that is a sum, or a mean over something that the micro-batches contain in unequal numbers,
 such as valid tokens or unpadded actions.
 
-Under `watch()`, as `info`: a loop that calls `backward()` at one line two or more times for each `step()`, always
-equally often, on a loss that is a mean, and divides neither the loss nor the gradients by that number.
+Under `watch()`:
+
+- A program that divides the loss by the number of micro-batches and passes it to `Accelerator.backward()`, which
+  divides by `gradient_accumulation_steps` too.
+- A subclass of the Trainer of transformers whose `compute_loss` returns a mean and ignores `num_items_in_batch`, while
+  the Trainer expects the loss to be scaled by it and does not divide.
+- As `info`, a loop that calls `backward()` at one line two or more times for each `step()`, always equally often, on a
+  loss that is a mean, and divides neither the loss nor the gradients by that number.
 
 ## Why it hurts
 With a mean of means, short answers get more weight, and the weight depends on how the batch is split. With a sum, the
@@ -16,7 +22,11 @@ suspected. If the gradients are clipped, the clip cuts a sum where its bound was
 
 ## Evidence
 The cosine, the ratio of the norms, the relative difference and its floor, and the parameter that differs most. Under
-`watch()`, the number of calls of `backward()` per step, the steps, and whether the gradients were clipped.
+`watch()`, the number of calls of `backward()` per step, the steps, and whether the gradients were clipped; with
+Accelerate or the Trainer, their number of micro-batches as well.
+
+The graph of the loss shows by which numbers it was divided. A division by the number of micro-batches counts only if
+the divisor is named after accumulation in the source, as `ACCUM` or `gradient_accumulation_steps`.
 
 ## Fix
 Sum the loss in each micro-batch, and divide by the number of valid tokens in all micro-batches. Where all micro-batches
@@ -34,6 +44,8 @@ Under `watch()`:
 - A loss that is multiplied or divided by a number, a sum that is divided by a count, and gradients that are divided.
 - `backward()` at several lines, as for real and generated samples, several losses of one forward pass, tasks whose
   gradients reach different parameters, gradients that are reset in between, and several optimizers.
+- With Accelerate, a loss divided by a number that is equal by chance, as in half a squared error or a mean over heads.
+- With the Trainer, a `compute_loss` that divides, and one with `loss_is_scaled_for_ga`.
 - An optimizer such as Adam whose update does not depend on the scale of the gradients, if they are not clipped.
 - A `GradScaler`.
 
@@ -51,6 +63,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLine
 from debugkit.observation import measured_by, observed_by
@@ -78,6 +91,20 @@ class AccumulatedGradient:
 
 
 @dataclass(frozen=True)
+class FrameworkScale(PlainData):
+    """A scale that a framework that accumulates gradients leaves wrong."""
+
+    fault: Literal["divided twice", "not divided"]
+    """By the program and by Accelerate; or neither by the Trainer of transformers nor by its `compute_loss`."""
+    steps: int
+    """The micro-batches of one step, as the framework knows them."""
+    at: SourceLine
+    """The call of `backward()`, or the definition of `compute_loss`."""
+    weight: float = 1.0
+    """The largest constant by which `compute_loss` multiplies a mean. One that depends on the batch changes."""
+
+
+@dataclass(frozen=True)
 class AccumulatedStep(PlainData):
     """One step of the optimizer, and the calls of `backward()` since the previous one."""
 
@@ -89,6 +116,8 @@ class AccumulatedStep(PlainData):
     """By what the gradients were multiplied between the last `backward()` and the step; NaN if not by one number, or
     if they were written more than once, as by a division and a clip."""
     at: SourceLine | None = None
+    framework: FrameworkScale | None = None
+    """The same for each loss of the step."""
 
 
 @observed_by(".accumulated_steps:AccumulatedStepsProbe")
@@ -136,11 +165,17 @@ def _undivided(seen: AccumulatedSteps, context: Context) -> Iterator[Finding]:
         raise NotExamined("Several optimizers step: each may use some of the losses.")
     calls = seen.steps[0].calls
     factors = [step.factor for step in seen.steps]
-    if calls < 2 or any(step.calls != calls or not step.means for step in seen.steps):
+    if calls < 2 or any(step.calls != calls for step in seen.steps):
         return
     untouched = [abs(factor - 1) <= _EXACT for factor in factors]
     clipped = not all(untouched) and all(factor <= 1 + _EXACT for factor in factors)
-    if not (clipped or all(untouched)) or (seen.scale_free and not clipped) or _is_one_number(factors, untouched):
+    if not (clipped or all(untouched)) or _is_one_number(factors, untouched):
+        return
+    scale = seen.steps[0].framework
+    if scale is not None and scale.steps == calls and all(step.framework == scale for step in seen.steps):
+        yield from _by_framework(scale, seen, clipped, context)
+        return
+    if (seen.scale_free and not clipped) or not all(step.means for step in seen.steps):
         return
     yield context.finding(
         f"Each step adds the gradients of {calls} losses, each a mean, and nothing divides them by {calls}: "
@@ -157,6 +192,34 @@ def _undivided(seen: AccumulatedSteps, context: Context) -> Iterator[Finding]:
         "ignore this.",
         severity=Severity.INFO,
         certainty=Certainty.HEURISTIC,
+    )
+
+
+def _by_framework(scale: FrameworkScale, seen: AccumulatedSteps, clipped: bool, context: Context) -> Iterator[Finding]:
+    twice, number = scale.fault == "divided twice", scale.steps
+    if twice and seen.scale_free and not clipped:
+        return
+    gradient = "The clipped gradient" if clipped else "The gradient"
+    yield context.finding(
+        f"The loss of each micro-batch is divided by {number}, and `Accelerator.backward()` divides it by {number} "
+        f"again. {gradient} is 1/{number} of that of the whole batch."
+        if twice
+        else f"`compute_loss` returns the mean over a micro-batch, and the Trainer adds the gradients of {number} of "
+        f"them and does not divide. {gradient} and the reported training loss are {number} times as large.",
+        at=scale.at,
+        evidence={
+            "backward_calls_a_step": seen.steps[0].calls,
+            "gradient_accumulation_steps": number,
+            "steps": len(seen.steps),
+            "needed_steps": FEWEST_STEPS,
+            "factors": [step.factor for step in seen.steps],
+            "clipped": clipped,
+        },
+        fix="Pass the loss to `accelerator.backward()` without dividing it."
+        if twice
+        else "Add up the losses in `compute_loss` and divide by `num_items_in_batch`; or divide the mean by "
+        "`self.current_gradient_accumulation_steps`.",
+        severity=Severity.WARNING,
     )
 
 

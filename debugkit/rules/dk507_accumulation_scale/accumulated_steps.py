@@ -10,17 +10,16 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from debugkit._torch_private import in_backward, is_compiled, is_mean_reduction, version_of
+from debugkit._torch_private import in_backward, is_compiled, version_of
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
-from debugkit.rules.dk507_accumulation_scale import AccumulatedStep, AccumulatedSteps
+from debugkit.rules.dk507_accumulation_scale import AccumulatedStep, AccumulatedSteps, FrameworkScale
+from debugkit.rules.dk507_accumulation_scale.frameworks import framework_scale
+from debugkit.rules.dk507_accumulation_scale.means import is_unscaled_mean
 from debugkit.setup import TrainingSetup
 
-_PASSED_ON = ("Alias", "Clone", "ToCopy", "View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze")
-_SUMS = ("Add", "Sub")
-_MOST_TERMS = 64
 _STEPS = 8
 _LARGEST_COPY = 10_000  # elements of the gradient whose values are compared
 _SCALE_FREE = ("ada", "lamb", "lars", "lion", "muon", "rms", "rprop", "prodigy", "shampoo", "soap", "sophia", "sign")
@@ -40,6 +39,7 @@ class _Since:
     reached: frozenset[int] | None = None
     """The parameters that each call gave a gradient to."""
     at: SourceLine | None = None
+    frameworks: set[FrameworkScale | None] = field(default_factory=set)
 
 
 class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
@@ -90,8 +90,9 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
             and len(since.lines) == 1
             and line is not None
             and (since.calls == 1 or self._before == self._after)
-            and is_unscaled_mean(losses[0])
+            and is_unscaled_mean(losses[0].grad_fn)
         )
+        since.frameworks.add(framework_scale(losses[0]) if self._forwards and len(losses) == 1 else None)
         self._forwards = 0
 
     def after_backward(self) -> None:
@@ -103,7 +104,8 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
         since.reached = reached
         gradient = None if self._sample is None else self._sample.grad
         self._copy = None
-        if gradient is not None and since.means and not gradient.is_sparse:
+        known = since.means or None not in since.frameworks
+        if gradient is not None and known and not gradient.is_sparse:
             self._copy = gradient, gradient.detach().clone(), version_of(gradient)
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer, /) -> None:
@@ -124,7 +126,8 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
         since, factor = self._since, self._factor
         if since.calls:
             value = math.nan if factor is None else float(factor)
-            self._steps.append(AccumulatedStep(since.calls, since.means, value, since.at))
+            framework = since.frameworks.pop() if len(since.frameworks) == 1 else None
+            self._steps.append(AccumulatedStep(since.calls, since.means, value, since.at, framework))
         self._since, self._copy, self._factor = _Since(), None, None
         if self._done:
             self._calls.remove()
@@ -140,21 +143,6 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
     def _versions(self) -> Versions:
         gradients = ((number, p.grad) for number, p in enumerate(self._parameters))
         return {number: (id(grad), version_of(grad)) for number, grad in gradients if grad is not None}
-
-
-def is_unscaled_mean(loss: Tensor) -> bool:
-    """Whether the loss is a mean, or a sum of which one term is a mean, without a factor."""
-    waiting, left = [loss.grad_fn], _MOST_TERMS
-    while waiting and left:
-        node, left = waiting.pop(), left - 1
-        if node is None:
-            continue
-        kind = node.name().removesuffix("Backward" + node.name().rpartition("Backward")[2])
-        if kind == "Mean" or is_mean_reduction(node):
-            return True
-        if kind in _SUMS or kind in _PASSED_ON:
-            waiting += [before for before, _ in node.next_functions]
-    return False
 
 
 def _factor(before: Tensor, now: Tensor) -> Tensor:

@@ -229,3 +229,121 @@ def linear_decay_of_transformers_stepped_for_each_epoch():
             schedule.step()  # DK503
 
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "stepped 3 times"}}
+
+
+def _regression():
+    """Data of a linear function, and the loss of a model on one half, which it trains on, and on the other."""
+    x = torch.randn(512, 3)
+    y = x @ torch.randn(3, 2)
+
+    def epoch(model, optimizer):
+        for batch in range(0, 256, 64):
+            optimizer.zero_grad()
+            (model(x[batch : batch + 64]) - y[batch : batch + 64]).square().mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            return (model(x[256:]) - y[256:]).square().mean()
+
+    return epoch
+
+
+def plateau_of_the_largest_validation_loss():
+    epoch = _regression()
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", factor=0.7, patience=2)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(16):
+            held_out = epoch(model, optimizer).item()
+            schedule.step(held_out)  # DK503
+
+    expect = {"message": "as the training loss does", "severity": "warning", "count": 1}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def plateau_of_the_largest_mean_of_the_training_loss():
+    """The metric is a tensor, and the model is a network."""
+    model = nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, 4))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.7, patience=1)
+    x = torch.randn(96, 3)
+    labels = (x @ torch.randn(3, 4)).argmax(1)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(14):
+            total = torch.zeros(())
+            for batch in torch.randperm(96).split(16):
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x[batch]), labels[batch])
+                loss.backward()
+                optimizer.step()
+                total += loss.detach()
+            schedule.step(total / 6)  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "as the training loss does"}}
+
+
+def plateau_of_the_largest_value_named_a_loss():
+    """The validation loss has another scale than the training loss."""
+    epoch = _regression()
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", factor=0.5, patience=1)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(6):
+            logs = {"val_loss": 100 * epoch(model, optimizer).item()}
+            schedule.step(logs["val_loss"])  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "and is named a loss"}}
+
+
+def _classification():
+    """A model that learns the class of points slowly, and its accuracy on others after each epoch."""
+    model = nn.Linear(8, 10)
+    x = torch.randn(1200, 8)
+    labels = (x @ torch.randn(8, 10)).argmax(1)
+
+    def epoch(model, optimizer):
+        for batch in range(0, 600, 100):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[batch : batch + 100]), labels[batch : batch + 100]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            return (model(x[600:]).argmax(1) == labels[600:]).sum().item()
+
+    return model, epoch
+
+
+def plateau_of_the_smallest_accuracy():
+    model, epoch = _classification()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.7, patience=1)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(10):
+            val_acc = epoch(model, optimizer) / 600
+            schedule.step(val_acc)  # DK503
+
+    expect = {"message": "a proportion that is named an accuracy", "severity": "warning", "count": 1}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def plateau_of_the_smallest_accuracy_in_percent():
+    model, epoch = _classification()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.8, patience=1)
+    history = {"accuracy": []}
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for _ in range(10):
+            history["accuracy"].append(100 * epoch(model, optimizer) / 600)
+            schedule.step(metrics=history["accuracy"][-1])  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": 'has `mode="min"`'}}

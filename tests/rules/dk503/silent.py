@@ -269,3 +269,118 @@ def by_epoch_in_a_run_that_is_cut_short():
             schedule.step()
 
     return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def _plateau(metric_of, mode, epochs=12, maximize=False, patience=1):
+    """Trains a linear model; `metric_of(loss, epoch)` is what the scheduler receives."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, maximize=maximize)
+    schedule = ReduceLROnPlateau(optimizer, mode, factor=0.7, patience=patience)
+    x = torch.randn(64, 3)
+    y = x @ torch.randn(3, 2)
+
+    @_though_torch_warns
+    def loop(model, optimizer):
+        for epoch in range(epochs):
+            total = 0.0
+            for batch in range(0, 64, 16):
+                optimizer.zero_grad()
+                error = (model(x[batch : batch + 16]) - y[batch : batch + 16]).square().mean()
+                (-error if maximize else error).backward()
+                optimizer.step()
+                total += error.item() / 4
+            val_loss = metric_of(total, epoch)
+            schedule.step(val_loss)
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def plateau_of_the_smallest_loss():
+    return _plateau(lambda loss, _: loss, "min")
+
+
+def plateau_of_a_validation_loss_that_rises():
+    """The model overfits, and the rate is lowered for that."""
+    return _plateau(lambda loss, epoch: 0.3 + 0.04 * epoch + 0.001 * loss, "min")
+
+
+def plateau_of_a_loss_that_stays():
+    return _plateau(lambda loss, epoch: 1.0 + 0.01 * (epoch % 3), "max")
+
+
+def plateau_of_a_negated_loss():
+    return _plateau(lambda loss, _: -loss, "max")
+
+
+def plateau_of_a_maximized_objective():
+    return _plateau(lambda loss, _: 1 / (1 + loss), "max", maximize=True)
+
+
+def plateau_of_a_loss_without_a_reduction():
+    """The patience is longer than the run."""
+    return _plateau(lambda loss, _: loss, "max", patience=50)
+
+
+def plateau_of_an_accuracy_on_the_former_task():
+    """It falls while the loss of the new task falls."""
+
+    def loop(model, optimizer):
+        for epoch in range(10):
+            for _ in range(3):
+                _step(model, optimizer)
+            accuracy = (190 - 15 * epoch - epoch % 2) / 200
+            schedule.step(accuracy)
+
+    model, optimizer = _policy()
+    schedule = ReduceLROnPlateau(optimizer, "max", patience=1)
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def plateau_of_an_error_rate_that_rises():
+    def loop(model, optimizer):
+        for epoch in range(10):
+            for _ in range(3):
+                _step(model, optimizer)
+            accuracy = (20 + 5 * epoch) / 200
+            schedule.step(1 - (1 - accuracy))
+            errors = accuracy
+            other.step(errors)
+
+    model, optimizer = _policy()
+    schedule = ReduceLROnPlateau(optimizer, factor=0.7, patience=1)
+    other = ReduceLROnPlateau(optimizer, factor=0.7, patience=1)
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def plateau_of_an_accumulated_loss_that_rises():
+    """`acc` is short for accumulated here."""
+
+    def loop(model, optimizer):
+        for epoch in range(10):
+            for _ in range(3):
+                _step(model, optimizer)
+            acc = sum(0.05 * epoch + 0.01 * torch.rand(()).item() for _ in range(3))
+            schedule.step(acc / 3)
+
+    model, optimizer = _policy()
+    schedule = ReduceLROnPlateau(optimizer, patience=1)
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def plateau_of_the_loss_of_an_adversary():
+    """The rate of the critic is lowered while the generator wins."""
+    model = nn.ModuleDict({"generator": nn.Linear(2, 3), "critic": nn.Linear(3, 1)})
+    optimizers = [torch.optim.SGD(part.parameters(), 0.01) for part in model.values()]
+    schedule = ReduceLROnPlateau(optimizers[1], "max", patience=1)
+
+    @_though_torch_warns
+    def loop(model, optimizers):
+        for epoch in range(10):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+                (model["critic"](model["generator"](torch.randn(4, 2))).square().mean() + 1 / (1 + epoch)).backward()
+                optimizer.step()
+            loss = 2 / (1 + epoch)
+            schedule.step(loss)
+
+    return {"model": model, "optimizer": optimizers, "loop": loop}

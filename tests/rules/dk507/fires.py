@@ -85,3 +85,106 @@ def two_means_and_a_penalty_added_and_clipped():
     model = _model()
     expect = {"severity": "info", "message": "the clipped gradient is 2 times"}
     return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), 0.01), "loop": loop, "expect": expect}
+
+
+def divided_by_the_program_and_by_accelerate():
+    from accelerate import Accelerator
+
+    accum_steps = 4
+
+    def loop(model, optimizer):
+        accelerator = Accelerator(gradient_accumulation_steps=accum_steps, cpu=True)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        for _ in range(20):
+            with accelerator.accumulate(model):
+                x, y = _draw()
+                loss = F.cross_entropy(model(x), y)
+                loss = loss / accum_steps
+                accelerator.backward(loss)  # DK507
+                optimizer.step()
+                optimizer.zero_grad()
+
+    model = _model()
+    expect = {"severity": "warning", "message": "The gradient is 1/4 of that of the whole batch"}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.05), "loop": loop, "expect": expect}
+
+
+def divided_twice_and_clipped():
+    """The number is read from Accelerate itself, and the loss has two terms."""
+    from accelerate import Accelerator
+
+    def loop(model, optimizer):
+        accelerator = Accelerator(gradient_accumulation_steps=3, cpu=True)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        for _ in range(15):
+            with accelerator.accumulate(model):
+                x, y = _draw()
+                output = model(x)
+                loss = F.cross_entropy(output, y) + 0.01 * output.square().mean()
+                accelerator.backward(loss / accelerator.gradient_accumulation_steps)  # DK507
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 0.01)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    model = _model()
+    expect = {"severity": "warning", "message": "The clipped gradient is 1/3"}
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), 0.01), "loop": loop, "expect": expect}
+
+
+class _Classifier(nn.Module):
+    """Its forward accepts arguments of the loss, as the models of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = _model()
+
+    def forward(self, x, labels=None, **_):
+        logits = self.layers(x)
+        return {"loss": None if labels is None else F.cross_entropy(logits, labels), "logits": logits}
+
+
+def _trained_by(trainer, message):
+    from transformers import TrainingArguments
+
+    def loop(model, optimizer):
+        x, labels = torch.randn(64, 4), torch.randint(3, (64,))
+        rows = [{"x": one, "labels": label} for one, label in zip(x, labels, strict=True)]
+        arguments = TrainingArguments(
+            "unused",
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            max_steps=6,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        trainer(model=model, args=arguments, train_dataset=rows, optimizers=(optimizer, None)).train()
+
+    model = _Classifier()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"severity": "warning", "message": message}}
+
+
+def smoothed_labels_in_a_trainer():
+    from transformers import Trainer
+
+    class Smoothed(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # DK507
+            outputs = model(inputs["x"])
+            loss = F.cross_entropy(outputs["logits"], inputs["labels"], label_smoothing=0.1)
+            return (loss, outputs) if return_outputs else loss
+
+    return _trained_by(Smoothed, "the reported training loss are 2 times as large")
+
+
+def number_of_items_not_passed_on_in_a_trainer():
+    from transformers import Trainer
+
+    class Logged(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, **_):  # DK507
+            return super().compute_loss(model, inputs, return_outputs)
+
+    return _trained_by(Logged, "adds the gradients of 2 of them and does not divide")

@@ -211,3 +211,171 @@ def two_optimizers():
 
     expect = {"not_examined": "Several optimizers step"}
     return {"model": model, "optimizer": optimizers, "loop": loop, "expect": expect}
+
+
+def _accelerated(backward, steps, optimizer=torch.optim.SGD):
+    """`backward(accelerator, loss)` is called on the loss of each micro-batch."""
+    from accelerate import Accelerator
+
+    def loop(model, optimizer):
+        accelerator = Accelerator(gradient_accumulation_steps=steps, cpu=True)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        for _ in range(5 * steps):
+            with accelerator.accumulate(model):
+                backward(accelerator, model)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    return {"model": model, "optimizer": optimizer(model.parameters(), 0.01), "loop": loop}
+
+
+def divided_by_accelerate_alone():
+    return _accelerated(lambda accelerator, model: accelerator.backward(_loss(model)), 4)
+
+
+def divided_by_the_program_alone():
+    """`loss.backward()` does not divide."""
+    accum = 4
+    return _accelerated(lambda accelerator, model: (_loss(model) / accum).backward(), accum)
+
+
+def half_of_a_squared_error_with_two_micro_batches():
+    accum = 2
+
+    def backward(accelerator, model):
+        loss = F.mse_loss(model(torch.randn(6, 4)), torch.zeros(6, 3)) / 2
+        logged = loss.item() / accum
+        assert logged >= 0
+        accelerator.backward(loss)
+
+    return _accelerated(backward, accum)
+
+
+def mean_over_as_many_heads_as_micro_batches():
+    accum_heads = 2
+
+    def backward(accelerator, model):
+        loss = (_loss(model) + _loss(model)) / accum_heads
+        accelerator.backward(loss)
+
+    return _accelerated(backward, 2)
+
+
+def divided_only_without_accelerate():
+    accum_steps, accelerates = 2, True
+
+    def backward(accelerator, model):
+        loss = F.mse_loss(model(torch.randn(6, 4)), torch.zeros(6, 3)) / 2
+        if accelerates:
+            accelerator.backward(loss)
+        else:
+            loss = loss / accum_steps
+            loss.backward()
+
+    return _accelerated(backward, accum_steps)
+
+
+def divided_twice_where_the_scale_has_no_effect():
+    accum = 4
+    return _accelerated(lambda accelerator, model: accelerator.backward(_loss(model) / accum), accum, torch.optim.AdamW)
+
+
+def accumulation_by_hand_with_an_accelerator_that_does_not_accumulate():
+    from accelerate import Accelerator
+
+    accum = 4
+
+    def loop(model, optimizer):
+        accelerator = Accelerator(gradient_accumulation_steps=1, cpu=True)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        for step in range(20):
+            accelerator.backward(_loss(model) / accum)
+            if step % accum == accum - 1:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.01), "loop": loop}
+
+
+class _Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+    def forward(self, x, labels=None, num_items_in_batch=None, **_):
+        logits = self.layers(x)
+        if labels is None:
+            return {"logits": logits}
+        loss = F.cross_entropy(logits, labels, reduction="sum" if num_items_in_batch is not None else "mean")
+        return {"loss": loss if num_items_in_batch is None else loss / num_items_in_batch, "logits": logits}
+
+
+class _TakesNoNumberOfItems(_Classifier):
+    def forward(self, x, labels=None):
+        return super().forward(x, labels)
+
+
+def _trained_by(compute_loss, model=None, optimizer=torch.optim.AdamW, **attributes):
+    from transformers import Trainer, TrainingArguments
+
+    def loop(model, optimizer):
+        x, labels = torch.randn(64, 4), torch.randint(3, (64,))
+        rows = [{"x": one, "labels": label} for one, label in zip(x, labels, strict=True)]
+        arguments = TrainingArguments(
+            "unused",
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            max_steps=6,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        methods = attributes if compute_loss is None else {**attributes, "compute_loss": compute_loss}
+        trainer = type("Own", (Trainer,), methods)
+        trainer(model=model, args=arguments, train_dataset=rows, optimizers=(optimizer, None)).train()
+
+    model = model or _Classifier()
+    return {"model": model, "optimizer": optimizer(model.parameters(), 0.01), "loop": loop}
+
+
+def _mean_in_trainer(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    return F.cross_entropy(model(inputs["x"])["logits"], inputs["labels"])
+
+
+def loss_of_the_model_in_a_trainer():
+    return _trained_by(None)
+
+
+def number_of_items_used_in_a_trainer():
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        logits = model(inputs["x"])["logits"]
+        return F.cross_entropy(logits, inputs["labels"], reduction="sum") / num_items_in_batch
+
+    return _trained_by(compute_loss)
+
+
+def mean_weighted_by_its_share_of_the_items_in_a_trainer():
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        mean = F.cross_entropy(model(inputs["x"])["logits"], inputs["labels"])
+        return mean * (len(inputs["labels"]) / int(num_items_in_batch))
+
+    return _trained_by(compute_loss)
+
+
+def mean_divided_by_the_number_of_micro_batches_in_a_trainer():
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return _mean_in_trainer(self, model, inputs) / self.current_gradient_accumulation_steps
+
+    return _trained_by(compute_loss)
+
+
+def mean_that_the_trainer_divides():
+    return _trained_by(_mean_in_trainer, _TakesNoNumberOfItems(), torch.optim.SGD)
+
+
+def mean_that_the_trainer_is_told_to_divide():
+    return _trained_by(_mean_in_trainer, loss_is_scaled_for_ga=False)
