@@ -52,9 +52,10 @@ class ProbeRunner(Observer):
         self._may_detach = not is_compiled(setup.model)  # adding and removing hooks recompiles a compiled model
         for kind, load in probes.items():
             guard = Guard()
-            self._guarded(kind, guard, lambda load=load, guard=guard: self._attach(load(), guard, setup))  # type: ignore[misc]
+            self._guarded(kind, guard, self._load_and_attach, load, guard, setup)
 
-    def _attach(self, cls: type[Probe[object]], guard: Guard, setup: TrainingSetup) -> None:
+    def _load_and_attach(self, load: Callable[[], type[Probe[Any]]], guard: Guard, setup: TrainingSetup) -> None:
+        cls = load()
         if cls.watch_steps is not None and is_compiled(setup.model):
             raise NotExamined("The model is compiled, so its operations cannot be recorded: use debugkit.check().")
         self._enter(_Held(cls(setup), guard, cls.watch_steps))

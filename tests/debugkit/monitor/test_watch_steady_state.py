@@ -314,7 +314,7 @@ def stages_in_which_it_is_attached(optimizers: int) -> list[int]:
     with debugkit.watch(model, None) as run:
         monitor = monitor_of(run)
         assert monitor.probes is not None
-        monitor.probes._attach(First, Guard(), TrainingSetup.of(model))
+        monitor.probes._load_and_attach(lambda: First, Guard(), TrainingSetup.of(model))
         for _ in range(optimizers):
             optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
             for _ in range(10):
