@@ -18,6 +18,7 @@ from debugkit.structure import tensors_in
 _SUBTRACT = frozenset(("sub", "__sub__", "subtract", "sub_", "subtract_", "__isub__"))
 _DIVIDE = frozenset(("div", "__truediv__", "divide", "true_divide", "div_", "divide_", "true_divide_", "__itruediv__"))
 _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply", "mul_", "__imul__"))
+_SQUARES = frozenset(("pow", "__pow__", "__ipow__", "pow_", "square", "square_"))
 _LIKE_ANOTHER = frozenset(("to", "type_as", "view_as", "expand_as", "reshape_as"))
 _MOST_ROWS = 100_000
 _MOST_CENTRED = 64
@@ -90,6 +91,8 @@ class Arithmetic(FunctionObserver):
         elif not isinstance(output, torch.Tensor):
             return
         elif all(id(tensor) in self._sources for tensor in tensors):
+            if name in _SQUARES or (name in _MULTIPLY and len(tensors) > 1):
+                return  # of another unit, so it is compared with nothing
             self._follow(output, frozenset().union(*(self._sources[id(tensor)] for tensor in tensors)))
         elif len(args) >= 2 and output.is_floating_point():
             if name in _SUBTRACT and not kwargs:
