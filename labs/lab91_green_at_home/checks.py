@@ -79,7 +79,7 @@ def test_runs_in_another_precision(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The framework can choose the device",
-    property="With module and batch on another device, no tensor may stay on the CPU, and forward and backward must both complete.",
+    property="With module and batch on another device, no tensor may stay on the CPU, and forward and backward must both complete, also after a step on the CPU.",
     instrument="debugkit.simulate_device(module, batch, lambda module, batch: module.training_step(batch))",
 )
 def test_runs_on_a_second_device(submission: Submission, rng: Rng) -> None:

@@ -96,12 +96,14 @@ def fitted(learner: Any, steps: list[dict[str, Tensor]], seed: int) -> dict[str,
 
 
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """A step on a second device: which tensors stayed on the CPU, and how far the step got.
+    """A step on a second device, after one on the CPU: which tensors stayed on the CPU, and how far the step got.
 
     Grading uses no GPU, so the device is simulated: PyTorch's PrivateUse1, in a child process of this one.
     """
     with quiet():
-        return asdict(debugkit.simulate_device(learner.policy.build_module(seed), batch, _training_loss))
+        module = learner.policy.build_module(seed)
+        _training_loss(module, batch)
+        return asdict(debugkit.simulate_device(module, batch, _training_loss))
 
 
 def held(learner: Any) -> dict[str, Any]:
