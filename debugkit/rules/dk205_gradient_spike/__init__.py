@@ -27,6 +27,9 @@ norm, a longer warm-up, or a lower learning rate.
   first eight (a run that had converged).
 - Steps without a gradient, or with a non-finite one (DK202).
 
+The finding is `info` for an optimizer that moves by the sign of the gradient (Lion, SignSGD), because its steps have
+the same length whatever the norm is.
+
 ## Cost
 One norm for each gradient and step, read at the end of the step.
 
@@ -81,6 +84,8 @@ _LEAST_DEVIATION = math.log(10.0) / _THRESHOLD
 _ABOVE_ALL = 3.0
 _FEWEST_EARLY = 8
 _FAR_ABOVE = 30.0
+_BY_SIGN = ("lion", "sign")
+"""Parts of the names of optimizers whose step does not depend on the size of the gradient."""
 
 
 @rule(
@@ -130,6 +135,7 @@ def _finding(
             "largest_norm": spike.largest_norm,
         },
         fix="Look at the batch of this step first. Then clip the gradient norm, or lower the learning rate.",
+        severity=Severity.INFO if any(part in name.lower() for part in _BY_SIGN) else None,
     )
 
 

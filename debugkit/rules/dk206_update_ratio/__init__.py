@@ -3,7 +3,8 @@
 ## What it finds
 The update ratio of a weight matrix, which is the root mean square of its update divided by that of its weight:
 
-- Above 0.1 for five steps in a row, for any matrix.
+- Above 0.1 for five steps in a row, for any matrix. This is `info` if fewer than half of the matrices show it and the
+  loss has not risen by half: a small readout may grow so.
 - Above 0.1 for most matrices from the first step on, while the loss has risen by half and has not come back to nine
   tenths of its start, or is no longer finite; or above 0.5 in the first step, while the loss has tripled.
 - Always below 1e-7 for most matrices of an optimizer, below 1e-6 for Adam, and below 1e-5 for SGD at a rate of at most
@@ -101,7 +102,8 @@ def _wrong_sizes(seen: ParameterUpdates, losses: Losses | None, context: Context
         at_first = [parameter for parameter in all_of_them if _is_large_at_first(parameter)]
         course = course_of(losses)
         if high:
-            yield _finding(context, label, high, measured, "too large")
+            harmless = len(high) * 2 < len(measured) and course is not None and not course.has_risen
+            yield _finding(context, label, high, measured, "too large", Severity.INFO if harmless else None)
         elif len(at_first) * 2 > len(all_of_them) and course is not None and _does_harm(at_first, course):
             yield _large_at_first(context, label, at_first, all_of_them, course)
         if len(low) * 2 > len(early):
@@ -219,7 +221,12 @@ def _others(found: Sequence[ParameterHistory]) -> str:
 
 
 def _finding(
-    context: Context, label: str, found: Sequence[ParameterHistory], measured: Sequence[ParameterHistory], how: str
+    context: Context,
+    label: str,
+    found: Sequence[ParameterHistory],
+    measured: Sequence[ParameterHistory],
+    how: str,
+    severity: Severity | None = None,
 ) -> Finding:
     worst = max(found, key=lambda parameter: parameter.last[-1].ratio) if how == "too large" else found[0]
     update = worst.last[-1]
@@ -239,5 +246,6 @@ def _finding(
         fix="Lower the learning rate of this group, or initialise the weights with larger values."
         if how == "too large"
         else _RAISE,
+        severity=severity,
         affects=[parameter.path for parameter in found],
     )

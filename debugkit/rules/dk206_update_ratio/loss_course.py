@@ -34,6 +34,11 @@ class LossCourse:
         return self.start > 0.0 and self.now > 0.0 and self.nonfinite_since is None
 
     @property
+    def has_risen(self) -> bool:
+        """Whether it has risen by half at least once, or is not finite any more."""
+        return not self.is_positive or self.largest >= _RISEN * self.start
+
+    @property
     def is_lost(self) -> bool:
         """Whether it is not finite any more, or has risen by half and is not below nine tenths of its start."""
         if self.nonfinite_since is not None:

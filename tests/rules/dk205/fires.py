@@ -77,3 +77,22 @@ def in_the_eleventh_of_fourteen_steps():
         "loop": loop,
         "expect": {"message": "of the previous 10 steps"},
     }
+
+
+def of_an_optimizer_that_moves_by_the_sign_alone_is_only_information():
+    class SignDescent(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {"lr": 1e-3})
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.add_(parameter.grad.sign(), alpha=-group["lr"])
+
+    program = one_episode_in_millimetres()
+    return {
+        **program,
+        "optimizer": SignDescent(program["model"].parameters()),
+        "expect": {"severity": "info", "message": "The gradient norm of SignDescent jumped to"},
+    }

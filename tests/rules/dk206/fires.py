@@ -102,3 +102,27 @@ def loss_that_overflows_in_the_first_steps():
     optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
     expect = {"message": "and the loss rose from 91.4 to"}
     return {"model": model, "optimizer": optimizer, "loop": lambda m, o: _train(m, o, 12, 100.0), "expect": expect}
+
+
+def readout_that_grows_while_nothing_rises_is_only_information():
+    """One matrix of three, with one output and small weights."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+    with torch.no_grad():
+        model[4].weight.mul_(0.1)
+
+    def loop(model, optimizer):
+        for _ in range(40):
+            state = torch.randn(64, 16)
+            optimizer.zero_grad()
+            (model(state) - torch.sin(state.sum(1, keepdim=True))).square().mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+    groups = [{"params": model[:4].parameters()}, {"params": model[4].parameters(), "lr": 0.3}]
+    optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.5)
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "loop": loop,
+        "expect": {"severity": "info", "parameter": "4.weight", "message": "have been too large for 5 steps in a row"},
+    }
