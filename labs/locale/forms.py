@@ -50,6 +50,7 @@ PLACED = (
     ),
     *("first", "second", "third", "fourth", "once", "twice", "before", "present", "another", "no other weights"),
     *("left", "right"),
+    *("lowest", "highest"),
     *("from scratch", "resumed", "untrained", "batches", "tensors", "matrices"),
     *("chunk", "loss", "velocity", "action", "image", "wrist", "gripper", "movements", "mean", "std"),
     *("{number}-channel", "across", "down"),

@@ -28,7 +28,7 @@ FAULTS: list[tuple[Any, Any, str]] = [
     ([3], [4], "has shape [3], not [4]"),
 ]
 CODE = re.compile(
-    r"[A-Z_.0-9=]|^(absent|act|bench|betas|bias|camera|cart|cos|detail|dx|dy|fit|gain|gantry|gate|key|labels|lr|mark|out"
+    r"[A-Z_.0-9=]|^(absent|act|bench|betas|bias|camera|cart|cos|detail|draws|dx|dy|fit|gain|gantry|gate|key|labels|lr|mark|null|out"
     r"|query|scale|seed|sin|steps|type|up|validate|value|weight)$"
 )
 """Names that stand in the lab's code, as a learner meets them there."""
