@@ -1,4 +1,4 @@
-"""Wrong fixes that were written from the starter and the lesson alone: two trials of every lab, and one of fifteen labs.
+"""Wrong fixes written from the starter and the lesson alone: two trials of every lab, and one of fifteen labs.
 
     python tests/blind_fixes/corpus.py          # grade all of them, and record the verdicts
     python tests/blind_fixes/corpus.py 03 54    # only those of these labs
