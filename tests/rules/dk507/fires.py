@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from debugkit import Declare
+from small_trainer import train_in_pairs
 
 
 def language_model_with_unequal_lengths():
@@ -145,23 +146,8 @@ class _Classifier(nn.Module):
 
 
 def _trained_by(trainer, message):
-    from transformers import TrainingArguments
-
     def loop(model, optimizer):
-        x, labels = torch.randn(64, 4), torch.randint(3, (64,))
-        rows = [{"x": one, "labels": label} for one, label in zip(x, labels, strict=True)]
-        arguments = TrainingArguments(
-            "unused",
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=2,
-            max_steps=6,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-        )
-        trainer(model=model, args=arguments, train_dataset=rows, optimizers=(optimizer, None)).train()
+        train_in_pairs(trainer, model, optimizer)
 
     model = _Classifier()
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)

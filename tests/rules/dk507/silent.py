@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
 from debugkit import Declare
+from small_trainer import train_in_pairs
 
 
 def _mean(model, state):
@@ -318,25 +319,11 @@ class _TakesNoNumberOfItems(_Classifier):
 
 
 def _trained_by(compute_loss, model=None, optimizer=torch.optim.AdamW, **attributes):
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer
 
     def loop(model, optimizer):
-        x, labels = torch.randn(64, 4), torch.randint(3, (64,))
-        rows = [{"x": one, "labels": label} for one, label in zip(x, labels, strict=True)]
-        arguments = TrainingArguments(
-            "unused",
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=2,
-            max_steps=6,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-        )
         methods = attributes if compute_loss is None else {**attributes, "compute_loss": compute_loss}
-        trainer = type("Own", (Trainer,), methods)
-        trainer(model=model, args=arguments, train_dataset=rows, optimizers=(optimizer, None)).train()
+        train_in_pairs(type("Own", (Trainer,), methods), model, optimizer)
 
     model = model or _Classifier()
     return {"model": model, "optimizer": optimizer(model.parameters(), 0.01), "loop": loop}
