@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import torch
@@ -14,15 +15,16 @@ def train_in_pairs(trainer: type, model: nn.Module, optimizer: torch.optim.Optim
 
     x, labels = torch.randn(64, 4), torch.randint(3, (64,))
     rows: list[dict[str, Any]] = [{"x": one, "labels": label} for one, label in zip(x, labels, strict=True)]
-    arguments = TrainingArguments(
-        "unused",
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=2,
-        max_steps=6,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    trainer(model=model, args=arguments, train_dataset=rows, optimizers=(optimizer, None)).train()
+    with tempfile.TemporaryDirectory() as folder:  # a Trainer makes its folder, also if it saves nothing
+        arguments = TrainingArguments(
+            folder,
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            max_steps=6,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        trainer(model=model, args=arguments, train_dataset=rows, optimizers=(optimizer, None)).train()
