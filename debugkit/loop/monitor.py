@@ -193,7 +193,10 @@ class Monitor(Observer):
             return False
         self._evaluations += 1
         count = self._evaluations
-        return count > _EVALUATIONS and count & (count - 1) != 0
+        doubles = count & (count - 1) == 0
+        if self._pace.is_tiny and self._looked >= THOROUGH_STEPS:  # recording a call takes longer than the call itself
+            return not doubles or count.bit_length() % 2 == 0  # all but the 1st, 4th, 16th…
+        return count > _EVALUATIONS and not doubles
 
     def call_started(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         self.loop_operations.disarm()

@@ -133,10 +133,9 @@ class ProbeRunner(Observer):
 
     def _count_step(self, step: int) -> None:
         """Notify the probes that override `end_step` of a step whose values were not recorded."""
-        counting = [held for held in self._attached if held.ends_steps]
-        if counting:
-            with without_torch_function():
-                for held in counting:
+        with without_torch_function():
+            for held in self._attached:
+                if held.ends_steps:
                     self._try(held, held.probe.end_step, step)
 
     def _begin_stage(self) -> None:
