@@ -175,6 +175,16 @@ def test_continued_run_gets_the_same_batches(submission: Submission, rng: Rng) -
     reseeded = orders(submission, rng, {**asked, "seed": asked["seed"] + 1})
     share = kept(by_epoch(repeated, EPOCHS)[0], by_epoch(reseeded, EPOCHS)[0])
     expect(share, "the share of neighbours in a batch that share one again with another seed").at_most(KEPT)
+    # Loaders of the same frames with the same seed, each in an epoch of its own, beside one in recorded order.
+    late, early, middle = rng.integer(3, EPOCHS), rng.integer(1, 3), rng.integer(1, each)
+    rank = rng.integer(0, asked["world_size"])
+    recorded = {"frames": asked["frames"], "batch_size": asked["batch_size"]}
+    loaders = [{**asked, "rank": rank}, {**asked, "rank": rank}, recorded]
+    reads = submission.observe("read_in_turns", loaders=loaders, epoch=[late, early, 0], done=[middle, 0, 0])
+    for found, epoch, done in ((reads[0], late, middle), (reads[1], early, 0)):
+        wanted = repeated[rank][epoch * each + done : (epoch + 1) * each]
+        where = f"`epoch_of(loader, {epoch}, {done})`, read in turns with other loaders in other epochs,"
+        expect(different(found, wanted), f"the number of batches that are not those of `train`, for {where}").equals(0)
 
 
 @check(

@@ -13,6 +13,7 @@ import mmap
 import random
 import time
 import warnings
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -273,3 +274,21 @@ def _own_line(stack: list[Line]) -> str:
     """The innermost line of the learner's file."""
     own = [(file, number) for file, number, _ in stack if Path(file).name == "policy.py"]
     return linecache.getline(*own[-1]).strip() if own else ""
+
+
+def read_in_turns(learner: Any, loaders: list[dict[str, Any]], epoch: list[int], done: list[int]) -> list[list[Any]]:
+    """The batches that `epoch_of` gives of each loader; each of `loaders` has `build_loader`'s arguments.
+
+    `epoch_of` is called for every loader before the first batch is read, and a batch is read of each in turn.
+    """
+    asked = []
+    for shares, number, first in zip(loaders, epoch, done, strict=True):
+        given = {name: value for name, value in shares.items() if name != "frames"}
+        loader = learner.policy.build_loader(numbered_frames(shares["frames"]), **given)
+        asked.append(learner.policy.epoch_of(loader, number, first))
+    read: list[list[list[int]]] = [[] for _ in asked]
+    for batches in zip_longest(*asked):
+        for own, batch in zip(read, batches, strict=True):
+            if batch is not None:
+                own.append(batch["state"][:, 0].long().tolist())
+    return read

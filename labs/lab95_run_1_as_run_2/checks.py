@@ -136,6 +136,14 @@ def test_log_and_checkpoints_survive(submission: Submission, rng: Rng) -> None:
         expect(same, f"whether a policy in {mode} mode is still in it after `save`").is_true()
     if kept["raised"] is not None:
         expect(kept["still_there"], "whether the old checkpoint is still there after a full disk").is_true()
+    apart = submission.observe("saved_beside_another_disk", seed=rng.integer(1, 999))
+    where = "where the system's temporary folder is on another disk than the run"
+    expect(apart["raised"] or "nothing", f"what `save` raises {where},").equals("nothing")
+    expect(apart["saved"], f"the weights in the checkpoint {where},").close_to(apart["trained"])
+    if apart["raised_when_full"] is not None:
+        broken = apart["kept"] if isinstance(apart["kept"], str) else "nothing"
+        expect(broken, f"what reading the old checkpoint raises after a full disk, {where},").equals("nothing")
+        expect(apart["kept"], f"the weights in the old checkpoint after a full disk, {where},").close_to(apart["saved"])
 
 
 @check(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import csv
 import errno
 import gc
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -20,8 +22,10 @@ from typing import Any
 from unittest.mock import patch
 
 import hydra
+import safetensors.torch
 import torch
 from hydra.core.hydra_config import HydraConfig
+from safetensors.torch import load_model
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -359,3 +363,82 @@ def _checkpoint(directory: Path) -> Path:
     if not found:
         raise RuntimeError("The run directory has no checkpoint, which this lab's checks need.")
     return found[0]
+
+
+def saved_beside_another_disk(learner: Any, seed: int) -> dict[str, Any]:
+    """`save` of a second checkpoint where only the run's folder is on this disk, and the temporary folder on another.
+
+    `raised` is what it raised, `trained` are the weights of the policy and `saved` those of the checkpoint. Then a save
+    of a third one while the run's disk is full: what it `raised_when_full`, and the weights `kept` after it.
+    """
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root, "weights", "best")
+        first, second, third = (Policy.from_base(seed=seed + number) for number in range(3))
+        learner.train.save(first, folder)
+        checkpoint = _checkpoint(folder)
+        with _own_disk(folder):
+            raised = _raised(lambda: learner.train.save(second, folder))
+        found: dict[str, Any] = {"raised": raised, "trained": _weight(second), "saved": _saved_weight(checkpoint)}
+        with _own_disk(folder), _full(folder):
+            found["raised_when_full"] = _raised(lambda: learner.train.save(third, folder))
+        return {**found, "kept": _saved_weight(checkpoint)}
+
+
+def _saved_weight(checkpoint: Path) -> Tensor | str:
+    """The head's weights in a checkpoint, or the kind of error that reading them raises."""
+    policy = Policy.from_base(seed=0)
+    try:
+        load_model(policy, str(checkpoint))
+    except Exception as error:  # the check reports it
+        return type(error).__name__
+    return _weight(policy)
+
+
+@contextlib.contextmanager
+def _own_disk(folder: Path) -> Iterator[None]:
+    """The folder is on a disk of its own: a file cannot be renamed into it or out of it."""
+
+    def apart(call: Callable[..., Any]) -> Callable[..., Any]:
+        def moved(source: Any, target: Any, *args: Any, **named: Any) -> Any:
+            if _is_inside(source, folder) != _is_inside(target, folder):
+                raise OSError(errno.EXDEV, "Invalid cross-device link", str(source), None, str(target))
+            return call(source, target, *args, **named)
+
+        return moved
+
+    with contextlib.ExitStack() as patched:
+        for name in ("rename", "replace", "link"):
+            patched.enter_context(patch.object(os, name, apart(getattr(os, name))))
+        yield
+
+
+@contextlib.contextmanager
+def _full(folder: Path) -> Iterator[None]:
+    """The folder's disk is full: a file that is opened there for writing gets half of its content, and raises."""
+    really_open, serialize = open, safetensors.torch.serialize_file
+
+    def half(path: Any) -> None:
+        with really_open(path, "wb") as file:
+            file.write(b"half of a file")
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    def opened(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+        if set(mode) & set("wax+") and not isinstance(file, int) and _is_inside(file, folder):
+            half(file)
+        return really_open(file, mode, *args, **named)
+
+    def serialized(tensors: Any, filename: Any, *args: Any, **named: Any) -> Any:
+        if _is_inside(filename, folder):
+            half(filename)
+        return serialize(tensors, filename, *args, **named)
+
+    with (
+        patch.object(builtins, "open", opened),
+        patch.object(io, "open", opened),
+        patch.object(safetensors.torch, "serialize_file", serialized),
+    ):
+        yield
+
+
+def _is_inside(path: Any, folder: Path) -> bool:
+    return folder.resolve() in Path(os.fsdecode(path)).resolve().parents

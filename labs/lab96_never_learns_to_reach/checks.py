@@ -89,6 +89,16 @@ def test_held_out_loss_is_the_same(submission: Submission, rng: Rng) -> None:
         wanted = terms(seed, held_out)
         expect(wanted, f"the terms of the `eval_loss` of {mixture}")
         expect(seen["eval_loss"], f"the `eval_loss` of {mixture}").close_to(sum(wanted.values()), rtol=2e-4)
+    seed, held_out, given = rng.seed(), random_samples(rng, 1, 2), random_samples(rng, 3, 1)
+    given.reverse()  # a caption first
+    found = submission.observe("evaluated_on", samples=held_out, held_out=held_out, given=given, seed=seed)
+    passed_to, built_with = "passed to `evaluate`", "passed to `build_trainer`, beside others"
+    for loss, samples, where in zip(
+        found, (given, held_out, given), (passed_to, built_with, f"{passed_to} again"), strict=True
+    ):
+        expect(loss, f"the `eval_loss` of held-out samples that are {where},").close_to(
+            sum(terms(seed, samples).values()), rtol=2e-4
+        )
 
 
 @check(

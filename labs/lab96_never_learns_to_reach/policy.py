@@ -15,7 +15,7 @@ Notable choices
 - The loss of the chunks is the head's, over the expert's steps; 0 in a batch without any.
 - The loss of the words is the mean cross-entropy over all words of the batch, given the image and the words before.
 - Samples may have other columns, as their source. Neither the batch nor the policy has those.
-- The loss of held-out samples is the same one; the Trainer logs it as `eval_loss`.
+- The loss of held-out samples is the same one, also of those given to `evaluate`; the Trainer logs it as `eval_loss`.
 """
 
 from __future__ import annotations

@@ -208,3 +208,10 @@ class _Losses:
 
     def __exit__(self, *error: object) -> None:
         del self.trainer.compute_loss
+
+
+def evaluated_on(learner: Any, samples: Samples, held_out: Samples, given: Samples, seed: int) -> list[Any]:
+    """The `eval_loss` of an untrained model: `evaluate(given)`, then `evaluate()`, and `evaluate(given)` again."""
+    model = learner.policy.build_model(seed)
+    with _trainer(learner, model, samples, held_out, seed, batch_size=max(len(held_out), len(given))) as trainer:
+        return [trainer.evaluate(*asked).get("eval_loss") for asked in ((given,), (), (given,))]

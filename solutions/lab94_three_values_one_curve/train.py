@@ -8,7 +8,7 @@
 The settings are in three groups, and `seed` beside them:
 
     robot    the number of actions that the robot executes
-    policy   the action head: `draws`, the noise draws for each frame in training, and `euler_steps`, of a prediction
+    policy   the action head: its `horizon`, the noise `draws` for each frame in training, `euler_steps` of a prediction
     train    the batches, the learning rate, and the log
 
 Notable choices
@@ -67,7 +67,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 
 
 def build_policy(cfg: DictConfig) -> Policy:
-    """The pretrained base with a newly initialised flow-matching head, for chunks of the robot's horizon."""
+    """The pretrained base with a newly initialised flow-matching head, for chunks of `policy.horizon` actions."""
     config = PolicyConfig(horizon=cfg.policy.horizon)
     policy = Policy.from_base(config, head="flow_matching", seed=cfg.seed)
     policy.head.euler_steps = cfg.policy.euler_steps
