@@ -22,6 +22,8 @@ from labs.vla.policy import OBSERVATION_KEYS, Policy
 
 BINS = 48
 WORDS = len(VOCABULARY)
+TEXT_TOKENS = (*VOCABULARY, *(f"<reserved_{number}>" for number in range(64 - WORDS)))
+"""The pretrained tokenizer's tokens, in the order of their ids."""
 STEPS_OF_TRAINING = 3
 BASE = Path(__file__).resolve().parents[1] / "vla" / "base.safetensors"
 ONE_BIN = 2 / BINS
@@ -245,7 +247,7 @@ def test_other_sizes_and_devices(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The tokenizer appends tokens and keeps ids",
-    property="Ids must be given in order and never change, a known token must not be added again, and `add_tokens` must return how many are new.",
+    property="Ids must be given in order and never change, a known token must not be added again, and `add_tokens` must return how many are new. `add_action_tokens` must leave the id of every token that the tokenizer knew before.",
     instrument='python -c \'from policy import *; tokenizer = Tokenizer(["go", "to"]); print(tokenizer.add_tokens(["to", "stop"]), tokenizer.ids(["go", "stop"]))\'',
 )
 def test_tokenizer(submission: Submission) -> None:
@@ -258,6 +260,11 @@ def test_tokenizer(submission: Submission) -> None:
     expect(seen["ids"], "the ids of `pick up the cup`, and then of `cup now pick slowly`,").equals(
         torch.tensor([0, 1, 2, 3, 3, 4, 0, 5])
     )
+    ids = submission.observe("known_tokens", tokens=list(TEXT_TOKENS))
+    for when, said in (("before", "before `add_action_tokens`"), ("after", "after `add_action_tokens`")):
+        lost = [token for token, found in zip(TEXT_TOKENS, ids[when], strict=True) if found is None]
+        expect(lost, f"the tokens of the pretrained tokenizer that it does not know {said}").equals([])
+        expect(ids[when], f"the ids of the pretrained tokenizer's tokens {said}").equals(list(range(len(TEXT_TOKENS))))
 
 
 @check(

@@ -99,7 +99,7 @@ class SpeakingPolicy(Policy):
         self.lm_head.out_features = len(self.lm_head.weight)
 
     def add_action_tokens(self) -> None:
-        """Give each action bin a token of its own that no text uses."""
+        """Give each action bin a token of its own that no text uses. The tokens known before keep their ids."""
         names = [f"<action_{i}>" for i in range(BINS)]
         self.tokenizer.add_tokens(names)
         self.head.ids = self.tokenizer.ids(names)

@@ -291,3 +291,25 @@ def given_ids(learner: Any) -> dict[str, Tensor]:
     rebuilt = learner.policy.SpeakingPolicy(PolicyConfig(vocabulary_size=rows))
     rebuilt.add_action_tokens()
     return {"first": first, "again": policy.head.ids, "rebuilt": rebuilt.head.ids}
+
+
+def known_tokens(learner: Any, tokens: list[str]) -> dict[str, list[int | None]]:
+    """The ids of `tokens` in the pretrained policy's tokenizer `before` and `after` `add_action_tokens`.
+
+    None for a token that the tokenizer does not know.
+    """
+    policy = learner.policy.pretrained()
+    before = _ids(policy.tokenizer, tokens)
+    policy.add_action_tokens()
+    return {"before": before, "after": _ids(policy.tokenizer, tokens)}
+
+
+def _ids(tokenizer: Any, tokens: list[str]) -> list[int | None]:
+    """The id of each token, None where the tokenizer raises KeyError."""
+    found: list[int | None] = []
+    for token in tokens:
+        try:
+            found.append(int(tokenizer.ids([token])[0]))
+        except KeyError:
+            found.append(None)
+    return found

@@ -56,7 +56,7 @@ WRIST_BAR = 0.15
 @check(
     kind="behaviour",
     title="A joint that never moves normalises to moderate numbers",
-    property=f"For its constant value, and for values {AWAY} to either side of it, normalise must return finite numbers of at most {MODERATE:g}. At whatever value a joint was held, that value must normalise to a number from -1 to 1.",
+    property=f"For its constant value, and for values {AWAY} to either side of it, normalise must return finite numbers of at most {MODERATE:g}. At whatever value a joint was held, that value must normalise to a number from -1 to 1. The same must hold where no joint moves.",
     instrument="debugkit.check(policy, batch, select=['DK402'])",
 )
 def test_still_joint_is_moderate(submission: Submission, rng: Rng) -> None:
@@ -81,12 +81,23 @@ def test_still_joint_is_moderate(submission: Submission, rng: Rng) -> None:
         expect(seen[0, WRIST], f"the normalised constant {of}").between(-1 - BESIDE, 1 + BESIDE)
         for value, where in zip(seen[1:, WRIST], ("above", "below"), strict=True):
             expect(value, f"the normalised value {AWAY} {where} the constant {of}").between(-MODERATE, MODERATE)
+    demos = demonstrations_with(rng, 64, WIDTH, list(range(WIDTH)))
+    constant = extremes(demos)[0]
+    beside = torch.stack([constant, constant + AWAY, constant - AWAY])
+    seen = submission.observe("there_and_back", **demos, action=beside)["normalised"]
+    what = "the normalised actions, where no joint moves in the demonstrations,"
+    expect(seen, what).has_shape(3, WIDTH)
+    for joint, value in enumerate(constant):
+        of = f"of joint {joint} (always {value:.3f}), where no joint moves"
+        expect(seen[:, joint], f"the normalised constant, and the values {AWAY} to either side, {of}").between(
+            -MODERATE, MODERATE
+        )
 
 
 @check(
     kind="behaviour",
     title="Demonstrated actions survive the round trip",
-    property="unnormalise(normalise(action)) must equal the action in every dimension, including those that never moved.",
+    property="unnormalise(normalise(action)) must equal the action in every dimension, including those that never moved, also where no joint moves or the demonstrations have a single step.",
     instrument="debugkit.check(policy, batch, select=['DK401'])",
 )
 def test_demonstrations_come_back(submission: Submission, rng: Rng) -> None:
@@ -105,6 +116,15 @@ def test_demonstrations_come_back(submission: Submission, rng: Rng) -> None:
         found = submission.observe("there_and_back", **demos, action=constant[None])["returned"][0, WRIST]
         said = f"where a joint that was always at {held:g} is after the round trip"
         expect(found, said).close_to(held, rtol=ROUNDING, atol=ROUNDING)
+    still_demos = demonstrations_with(rng, rng.integer(2, 20), WIDTH, list(range(WIDTH)))
+    one_step = {name: value[:1, :1].clone() for name, value in demonstrations_with(rng, 1, WIDTH, []).items()}
+    for demos, where in (
+        (still_demos, "no joint moves in the demonstrations"),
+        (one_step, "the demonstrations have a single step"),
+    ):
+        action = demos["demonstrated"][~demos["action_is_pad"]]
+        found = submission.observe("there_and_back", **demos, action=action)["returned"]
+        expect(found, f"the actions after the round trip, where {where},").close_to(action, rtol=0, atol=ROUNDING)
 
 
 @check(

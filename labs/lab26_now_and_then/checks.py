@@ -37,10 +37,16 @@ QUARTERS = (0.25, 0.5, 0.75)
 CHANCE = 1e-8
 """Largest probability that a correct sampler is refused by one comparison of distributions."""
 MANY, SOME, FEW = 2**20, 2**18, 2**16
-STD_ERROR = SCALE * math.sqrt(1.5 / (2.5**2 * 3.5) / SOME)
+VARIANCE = SCALE**2 * 1.5 / (2.5**2 * 3.5)
+STD_ERROR = math.sqrt(VARIANCE / SOME)
 """The standard error of the mean of `SOME` times. Six of them are exceeded with a probability of 2e-9."""
 SITUATIONS = ((True, True), (True, False), (False, True))
 """Whether the head is in bfloat16, and whether it is in training mode."""
+
+FRAMES, LOSSES = 4, 300
+"""So few frames, so often: the times of one frame are compared with the distribution."""
+LEAST_SPREAD = 0.8
+"""For eight independent times of each of 500 frames, 1 with a standard error of 0.02."""
 
 WIDTH, HORIZON, ACTION_DIM = 5, 4, 3
 STEPS, EPISODES = 300, 50
@@ -128,7 +134,7 @@ def test_loss_is_the_flows(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Every frame is used with eight draws",
-    property="In each loss every frame must be used with eight times and eight noises of its own, and the noise must be standard normal.",
+    property="In each loss every frame must be used with eight times and eight noises of its own, and the noise must be standard normal. The times of a frame must have the stated distribution, whatever its place in the batch.",
     instrument="debugkit.trace_shapes(policy, batch)",
 )
 def test_every_frame_has_eight_draws(submission: Submission, rng: Rng) -> None:
@@ -154,6 +160,20 @@ def test_every_frame_has_eight_draws(submission: Submission, rng: Rng) -> None:
     expect(related, "the correlation of time and noise").between(-0.12, 0.12)
     fresh = int((seen["time"] != again["time"]).sum())
     expect(fresh, "the number of times that the next loss draws anew").at_least(DRAWS * size - 20)
+    of_frames = seen["time"].double()[frame.argsort(stable=True)].view(size, DRAWS)
+    spread = float(of_frames.var(dim=1).mean()) / VARIANCE
+    what = "the mean variance of a frame's eight times, as a share of the variance of the stated distribution"
+    expect(spread, what).at_least(LEAST_SPREAD)
+    for half in (False, True):
+        many = submission.observe("times_of_frames", frames=FRAMES, losses=LOSSES, half=half, seed=rng.seed())
+        expect(many["time"], f"the times of {LOSSES} losses of {FRAMES} frames").has_shape(LOSSES, DRAWS * FRAMES)
+        bound = math.sqrt(math.log(2 / CHANCE) / (2 * LOSSES * DRAWS))
+        for number in range(FRAMES):
+            times = many["time"][many["frame"] == number].double()
+            what = f"the number of times of frame {number} of {FRAMES} in {LOSSES} losses {precision(half)}"
+            expect(len(times), what).equals(LOSSES * DRAWS)
+            what = f"the largest difference of the distribution functions, of the times of frame {number} of {FRAMES} in {LOSSES} losses {precision(half)} and as stated"
+            expect(farthest(times), what).at_most(bound)
 
 
 @check(

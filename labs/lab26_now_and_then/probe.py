@@ -340,3 +340,18 @@ def _place(value: Any) -> str:
     """The type of the device that `value` names, if it names one."""
     kind = str(value).partition(":")[0] if isinstance(value, str | torch.device) else ""
     return kind if kind in ("cpu", "cuda") else ""
+
+
+def times_of_frames(learner: Any, frames: int, losses: int, half: bool, seed: int) -> dict[str, Tensor]:
+    """The times (losses, N) of that many losses in a row of the same frames, and the frame of each sample."""
+    head = _head(learner, 1, 1, 1, half)
+    asked = _answered(head, torch.zeros(1, 1))
+    feature = torch.arange(frames, dtype=_dtype(half))[:, None]
+    seen: dict[str, list[Tensor]] = {"frame": [], "time": []}
+    with private_randomness(seed), torch.no_grad():
+        for _ in range(losses):
+            asked.clear()
+            head.loss(feature, torch.zeros(frames, 1, 1), _no_padding(frames, 1))
+            seen["frame"].append(torch.cat([one["feature"][:, 0].float() for one in asked]))
+            seen["time"].append(torch.cat([one["time"].float() for one in asked]))
+    return {name: torch.stack(values) for name, values in seen.items()}

@@ -63,7 +63,7 @@ def test_no_table_comes_twice(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="A run can be repeated",
-    property="The same seed must give the same tables, whatever other code has drawn and whichever worker is slow; a different seed must give different tables.",
+    property="The same seed must give the same tables, whatever other code has drawn, whichever worker is slow, and also in another process; a different seed must give different tables.",
     instrument="python -c 'from policy import *; print([next(iter(build_loader(8, seed, 4)))[\"state\"][:, 0] for seed in (7, 7, 8)])'",
 )
 def test_run_is_repeatable(submission: Submission, rng: Rng) -> None:
@@ -78,6 +78,11 @@ def test_run_is_repeatable(submission: Submission, rng: Rng) -> None:
     other = submission.observe("epochs", seed=seed + 1, **asked)
     shared = shared_by(tables_of(first), tables_of(other))
     expect(shared, "the number of tables shared with a different seed").equals(0)
+    asked = {"seed": seed, "tables": 2 * rng.integer(4, 8), "epochs": 2}
+    run, again = (submission.observe("started_again", outside=rng.integer(0, 2**31), **asked) for _ in range(2))
+    expect(run, "the states and actions of two epochs").has_shape(2 * asked["tables"], 3 * (1 + HORIZON))
+    what = f"of {len(run)} tables, the number that are the same where the run is started again, in a process in which `hash` gives other numbers for strings,"
+    expect(int((run == again).all(dim=-1).sum()), what).equals(len(run))
 
 
 @check(

@@ -5,9 +5,14 @@ The loader's workers are real processes: forks of that child, in the same sandbo
 
 from __future__ import annotations
 
+import builtins
 import multiprocessing
 import random
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -207,3 +212,46 @@ def _numbers(items: list[Any]) -> Tensor:
     """The states and actions of items of one frame each, (N, 3 + H * A)."""
     rows = [np.concatenate([item.state.reshape(-1), item.action.reshape(-1)]) for item in items]
     return torch.from_numpy(np.stack(rows))
+
+
+def started_again(learner: Any, seed: int, tables: int, epochs: int, outside: int) -> Tensor:
+    """`many_tables` as another start of the same run would have them.
+
+    There `hash` gives other numbers for strings, as Python draws them for each process. The learner's file is imported
+    once more, after `outside` has seeded the global generators.
+    """
+    for seed_outside in (torch.manual_seed, np.random.seed, random.seed):
+        seed_outside(outside)
+    with patch.object(builtins, "hash", _salted(outside)):
+        again = _imported_again(learner.policy)
+        with patch.dict(sys.modules, {again.__name__: again}):
+            return many_tables(SimpleNamespace(policy=again), seed, tables, epochs)
+
+
+def _imported_again(module: Any) -> ModuleType:
+    """Another module from the same file."""
+    path = Path(module.__file__)
+    again = ModuleType(module.__name__)
+    again.__file__ = str(path)
+    with patch.dict(sys.modules, {again.__name__: again}):
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True), again.__dict__)
+    return again
+
+
+def _salted(salt: int) -> Callable[[Any], int]:
+    """Python's `hash`, with other numbers for strings and bytes, also for those in a tuple or a frozenset.
+
+    And for objects that are hashed by their address.
+    """
+    own = hash
+
+    def salted(value: Any) -> int:
+        if isinstance(value, str | bytes):
+            return own((salt, value))
+        if isinstance(value, tuple):
+            return own(tuple(map(salted, value)))
+        if isinstance(value, frozenset):
+            return own(frozenset(map(salted, value)))
+        return own((salt, own(value))) if type(value).__hash__ is object.__hash__ else own(value)
+
+    return salted

@@ -17,6 +17,7 @@ from labs.invariants import (
     WORDS,
     expect_frames_to_be_independent,
     expect_image_and_instruction_to_matter,
+    expect_step_on_a_second_device,
     listed,
     random_batch,
     random_padding,
@@ -129,6 +130,16 @@ def test_no_picture_is_no_picture(submission: Submission, rng: Rng) -> None:
         for padding, loss in losses.items():
             expect(given[padding], f"the loss {padding} {where}").close_to(loss, rtol=1e-3, atol=1e-5)
         expect(given["graph"], f"the chunk predicted {where} requires a gradient,").is_false()
+
+
+@check(
+    kind="invariant",
+    title="A step without images runs on a second device",
+    property="With the policy and a batch without images on another device, no tensor may be left on the CPU, and forward and backward must both complete.",
+    instrument="debugkit.simulate_device(policy, batch)",
+)
+def test_runs_on_a_second_device(submission: Submission, rng: Rng) -> None:
+    expect_step_on_a_second_device(submission, frames(rng, rng.integer(2, 5), seeing=False), rng.seed())
 
 
 @check(

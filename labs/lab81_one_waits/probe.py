@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+import debugkit
 from labs.vla.dataset import batches, demonstrations
 
 BEAT_S = 0.05
@@ -370,3 +372,9 @@ def _copy(policy: Any) -> dict[str, Tensor]:
 def _first_sentence(error: Exception) -> str:
     text = re.sub(r"^\[[^]]*\]\s*", "", str(error))  # gloo's messages start with its source file
     return re.split(r"\. |\n", text)[0][:110]
+
+
+def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
+    """A step of a newly built policy on a second device, which is simulated in a child process."""
+    policy = learner.policy.MixedPolicy.from_base(seed=seed).train()
+    return asdict(debugkit.simulate_device(policy, batch))

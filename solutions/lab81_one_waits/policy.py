@@ -32,7 +32,7 @@ TIMEOUT = timedelta(seconds=5)
 
 
 class MixedPolicy(Policy):
-    """The base policy for batches in which only some frames, or none, have an image."""
+    """The base policy, on any device, for batches in which only some frames, or none, have an image."""
 
     def forward(
         self,
