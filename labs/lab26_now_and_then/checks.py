@@ -172,7 +172,7 @@ def test_every_frame_has_eight_draws(submission: Submission, rng: Rng) -> None:
             times = many["time"][many["frame"] == number].double()
             what = f"the number of times of frame {number} of {FRAMES} in {LOSSES} losses {precision(half)}"
             expect(len(times), what).equals(LOSSES * DRAWS)
-            what = f"the largest difference of the distribution functions, of the times of frame {number} of {FRAMES} in {LOSSES} losses {precision(half)} and as stated"
+            what = f"the largest distance from the stated distribution function, for the times of frame {number} of {FRAMES} in {LOSSES} losses {precision(half)}"
             expect(farthest(times), what).at_most(bound)
 
 
