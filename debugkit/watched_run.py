@@ -223,10 +223,11 @@ class Run:
         self._judge({Nonfinite: found})  # before the parameters change
 
     def _on_step_end(self, step: int, looked: bool) -> None:
-        seen = monitor_of(self).observations
-        judged = _is_time_to_judge(self._counts_now().attempted)
+        monitor = monitor_of(self)
+        seen = monitor.observations
+        judged = _is_time_to_judge(monitor.events.counts.attempted)
         if self._probes is not None:
-            self._probes.end_step(step, seen, looked=looked, will_look=monitor_of(self).active, judged=judged)
+            self._probes.end_step(step, seen, looked=looked, will_look=monitor.active, judged=judged)
         if judged:
             if self._probes is not None:
                 self._probes.recall(seen)

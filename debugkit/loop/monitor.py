@@ -326,9 +326,10 @@ class Monitor(Observer):
 
     def _note_losses(self, losses: Sequence[Tensor]) -> None:
         for loss in losses:
-            if isinstance(loss, Tensor) and loss.numel() == 1:
-                self.events.plateaus.add_loss(loss)
-            if isinstance(loss, Tensor) and loss.numel() == 1 and has_range(loss) and self.active:
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                continue
+            self.events.plateaus.add_loss(loss)
+            if self.active and has_range(loss):
                 self.timeline.record("loss", "loss", loss)
                 self._reader.losses.recorded(self._forwards)
 

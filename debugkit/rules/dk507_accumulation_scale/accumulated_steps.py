@@ -123,6 +123,8 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
         self._in_step = False
 
     def end_step(self, _step: int, /) -> None:
+        if self._done:
+            return
         since, factor = self._since, self._factor
         if since.calls:
             value = math.nan if factor is None else float(factor)
