@@ -290,6 +290,13 @@ def test_periods_in_a_row_are_a_finding_unless_most_steps_are_of_another_kind() 
     assert not judged("DK512", periods(1, 3, steps=3))
 
 
+def test_one_discarded_gradient_counts_only_if_the_losses_were_divided() -> None:
+    eight = range(1, 9)
+    assert judged("DK512", periods(*eight, steps=8, backwards=2, discarded=1, divided=True))
+    assert not judged("DK512", periods(*eight, steps=8, backwards=2, discarded=1))
+    assert not judged("DK512", periods(*eight[:7], steps=7, backwards=2, discarded=1, divided=True))
+
+
 @pytest.mark.parametrize("change", [{"discarded": 2}, {"used": "other"}, {"one_place": False}, {"unchanged": False}])
 def test_a_period_with_another_purpose_is_not_counted(change: dict[str, Any]) -> None:
     assert not judged("DK512", periods(1, 2, steps=2, **change))
