@@ -39,7 +39,7 @@ For an average, `copy.deepcopy(model)` before the training, and the trained mode
 - An update in which a part is shared on purpose, such as an encoder: other tensors of the same function receive others.
 - Averages that receive another tensor: EMA, `AveragedModel`, soft targets, and a frozen teacher that is not updated.
 - `copy_()` of a tensor onto itself, and products and sums that are no average: weight decay, noise, symmetric weights.
-- Averages that begin after the third step, are computed with a factor on a device, or replace `.data`.
+- Averages that begin after the third step, or are computed with a factor on a device.
 - A `state_dict()` from before `debugkit.watch()`; `debugkit run` sees the whole script.
 
 ## Lesson

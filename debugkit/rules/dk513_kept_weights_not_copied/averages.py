@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ _Address = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Where the values of a tensor are, with its shape and strides: the same for `weight` and `weight.data`."""
 _Terms = tuple[tuple[_Address, float], ...]
 """A sum of tensors, each with its factor."""
+_ASSIGNED = "data_"
+"""What the assignment of `tensor.data` is called here. Where the values were before is not known then."""
 _MOST_TERMS = 4
 _REMEMBERED = 64
 
@@ -95,10 +97,15 @@ class _Calls(FunctionObserver):
             ),
         )
 
+    def name_of(self, func: Callable[..., Any]) -> str | None:
+        if getattr(func, "__name__", "") != "__set__":
+            return super().name_of(func)
+        return _ASSIGNED if getattr(getattr(func, "__self__", None), "__name__", "") == "data" else None
+
     def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], output: Any, _begun: Any, /) -> None:
         if name.startswith("_foreach"):
             self._each(name.removeprefix("_foreach_"), args, kwargs)
-        elif (isinstance(output, Tensor) and not output.requires_grad) or name.endswith("_"):
+        elif name.endswith("_") or (isinstance(output, Tensor) and not output.requires_grad):
             self._one(name, args, kwargs, output)
 
     def _each(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -117,9 +124,9 @@ class _Calls(FunctionObserver):
             self._multiplied(name, first, second, output)
         elif not isinstance(first, Tensor) or not isinstance(second, Tensor):
             return
-        elif name == "copy_":
+        elif name == "copy_" or name == _ASSIGNED:
             if (copied := self._sums.get(second)) is not None:
-                self._written(first, copied)
+                self._written(first, copied, copied[0][0] if name == _ASSIGNED else _address(first))
         elif name == "lerp" or name == "lerp_":
             # whatever the weight is, its two factors add up to 1
             terms = self._sum(self._terms(first), 0.5, self._terms(second), 0.5)
@@ -145,7 +152,7 @@ class _Calls(FunctionObserver):
         if not name.endswith("_") or first in self._sums:
             self._sums[output] = terms
         else:
-            self._written(first, terms)
+            self._written(first, terms, _address(first))
 
     def _terms(self, tensor: Tensor) -> _Terms:
         """The tensors that are summed in this one: by itself, or multiplied in place, if it is not a sum."""
@@ -161,11 +168,10 @@ class _Calls(FunctionObserver):
             return ()
         return (*((address, factor * own) for address, own in one), *((address, other * own) for address, own in two))
 
-    def _written(self, tensor: Tensor, terms: _Terms) -> None:
-        """Terms were summed in place of the values of a tensor."""
+    def _written(self, tensor: Tensor, terms: _Terms, address: _Address) -> None:
+        """Terms were summed in place of the values of a tensor, which were at an address."""
         if not self._may_be_weight(tensor):
             return
-        address = _address(tensor)
         scaled = self._scaled.pop(address, None)
         if len(terms) < 2 or not all(factor for _, factor in terms):
             return

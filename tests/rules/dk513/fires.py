@@ -134,3 +134,14 @@ def all_weights_at_once():
             torch._foreach_add_(shadow, shadow, alpha=0.01)  # DK513
 
     return _program(loop, message="no trained weights enter the average")
+
+
+def data_that_is_replaced():
+    def loop(model, optimizer):
+        target = model
+        for _ in range(4):
+            _step(model, optimizer)
+            for theirs, own in zip(target.parameters(), model.parameters(), strict=True):
+                theirs.data = 0.1 * own.data + 0.9 * theirs.data  # DK513
+
+    return _program(loop, message="the average is the trained weights themselves")

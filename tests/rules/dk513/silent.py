@@ -193,13 +193,14 @@ def average_of_torch():
 
 def average_written_in_other_ways():
     def loop(model, optimizer):
-        one, two, three = (copy.deepcopy(model).requires_grad_(False) for _ in range(3))
+        copies = [copy.deepcopy(model).requires_grad_(False) for _ in range(4)]
         for _ in range(4):
             _step(model, optimizer)
-            for a, b, c, p in zip(*(each.parameters() for each in (one, two, three, model)), strict=True):
+            for a, b, c, d, p in zip(*(each.parameters() for each in (*copies, model)), strict=True):
                 a.data.copy_(0.9 * a.data + 0.1 * p.data)
                 b.mul_(0.9).add_(p.data * 0.1)
                 c.sub_(0.1 * (c - p.data))
+                d.data = 0.1 * p.data + 0.9 * d.data
 
     return _program(loop)
 
