@@ -301,6 +301,54 @@ def test_the_report_of_one_of_several_processes_names_its_rank(folder: Path, mon
     assert watch_script(script, []).report.title == "train.py, 4 steps watched"
 
 
+TRAJECTORIES = """
+import torch
+
+
+class Policy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(2, 2)
+
+    def forward(self, state, action):
+        return {"loss": (self.head(state) - action).abs().mean()}
+
+
+torch.manual_seed(0)
+model = Policy()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+action = torch.randn(6, STEPS, 2)
+change = action.roll(LAG, dims=1) + NOISE * torch.randn(6, STEPS, 2)
+state = torch.cat([torch.zeros(6, 1, 2), change.cumsum(1)[:, :-1]], dim=1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(state=state, action=action)["loss"].backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "lag", "noise", "said"),
+    [
+        (30, 2, 0, "follows the action 2 steps later"),
+        (40, -1, 0.2, "moves 1 step before"),
+        (30, 0, 0, ""),
+        (30, 2, 5, ""),
+    ],
+    ids=["late", "early", "together", "noise"],
+)
+def test_a_lag_of_actions_in_a_call_of_the_model_is_named(
+    folder: Path, steps: int, lag: int, noise: float, said: str
+) -> None:
+    script = folder / "train.py"
+    script.write_text(TRAJECTORIES.replace("STEPS", str(steps)).replace("LAG", str(lag)).replace("NOISE", str(noise)))
+    report = watch_script(script, [], select=["DK403"]).report
+    assert report.examined == ("DK403",)
+    assert [(str(f.severity), said in f.message, f.location.input) for f in report.findings] == [
+        ("info", True, "action")
+    ] * bool(said)
+
+
 STARTS_PROCESSES = """
 import concurrent.futures
 import multiprocessing
