@@ -304,7 +304,8 @@ class Run:
         if "watch" not in rule.modes:
             return Unexamined(rule.code, "It is examined before training: use debugkit.check().")
         if absent:
-            none_given = self._no_step if "pass optimizer=" in absent[0].why else None
+            needs_step = "pass optimizer=" in absent[0].why or absent[0].why.startswith(_NONE_SEEN)
+            none_given = self._no_step if needs_step else None
             return replace(absent[0], code=rule.code, why=none_given or absent[0].why)
         why = "The run had no complete step in which this could be observed."
         return Unexamined(rule.code, self._no_step or why)

@@ -9,7 +9,6 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from debugkit._torch_private import is_compiled
 from debugkit.finding import NotExamined
 from debugkit.probe import Probe
 from debugkit.rules.dk117_frozen_random_head import FrozenAlone, Head, Heads
@@ -31,8 +30,9 @@ _SAMPLE = 256
 class HeadsInLoopProbe(HeadsProbe):
     """Observes eight steps. A head counts if it is frozen in all of them and its weights stay the same."""
 
+    watch_steps = _STEPS
+
     def __init__(self, setup: TrainingSetup) -> None:
-        _require_eager(setup)
         super().__init__(setup)
         self._steps = 0
         self._trainable = 0
@@ -67,7 +67,6 @@ class HeadsInLoopProbe(HeadsProbe):
         self._trained |= {path for path, one in layers.items() if any(p.requires_grad for p in own_parameters(one))}
         if self._steps == _STEPS:
             self.seen = self._stayed()
-            self.__exit__()
 
     @property
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
@@ -89,8 +88,9 @@ class HeadsInLoopProbe(HeadsProbe):
 class FrozenAloneProbe(Probe[FrozenAlone]):
     """Observes the first backward pass, where the bias of the layer shows whether the loss reaches it."""
 
+    watch_steps = _STEPS
+
     def __init__(self, setup: TrainingSetup) -> None:
-        _require_eager(setup)
         super().__init__(setup)
         self._path, self._layer = only_frozen(setup)
         self._biases = [own for own in own_parameters(self._layer) if own.requires_grad]
@@ -104,7 +104,8 @@ class FrozenAloneProbe(Probe[FrozenAlone]):
         self._steps = 0
 
     def __enter__(self) -> Self:
-        self._heads.__enter__()
+        if self._steps == 0:
+            self._heads.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,11 +146,6 @@ def _require_steps(steps: int) -> None:
     """Raises NotExamined in the first steps, after which a part of the model may still be trained."""
     if steps < _STEPS:
         raise NotExamined(f"The run is too short: {steps} of {_STEPS} steps have ended.")
-
-
-def _require_eager(setup: TrainingSetup) -> None:
-    if is_compiled(setup.model):
-        raise NotExamined("The model is compiled, so its layers cannot be observed: use debugkit.check().")
 
 
 @torch.no_grad()

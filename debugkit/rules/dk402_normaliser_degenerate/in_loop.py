@@ -7,7 +7,6 @@ from typing import Self
 
 import torch
 
-from debugkit._torch_private import is_compiled
 from debugkit.finding import NotExamined
 from debugkit.probe import THOROUGH_STEPS, Probe
 from debugkit.recorders.function_calls import FunctionCalls, attach, detach
@@ -27,10 +26,10 @@ class NormalisersProbe(Probe[Normalisers]):
     observations of an agent, are none of the data that came first.
     """
 
+    watch_steps = _SETTLED
+
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__(setup)
-        if is_compiled(setup.model):
-            raise NotExamined("The model is compiled, so its operations cannot be recorded: use debugkit.check().")
         self._owners = list(owners_of(setup))
         self._pairs = [pair for index, owner in enumerate(self._owners) for pair in followed_pairs(index, owner)]
         if not self._pairs:
@@ -43,7 +42,8 @@ class NormalisersProbe(Probe[Normalisers]):
         self._ended = False
 
     def __enter__(self) -> Self:
-        self._mode = attach(self._arithmetic)
+        if self._values is None:
+            self._mode = attach(self._arithmetic)
         return self
 
     def __exit__(self, *_: object) -> None:
