@@ -21,8 +21,7 @@ correlates at every lag. Dimensions of action and state are matched by index. Th
 state or as a target position, whichever correlates better.
 
 ## Cost
-Reads the batch, or the first 256 frames of a data set whose frames have an episode index. `debugkit run` reads the
-arguments of one call of the model: trajectories (B, T, D) of state and action.
+Reads the batch, or the first 256 frames of a data set whose frames have an episode index.
 
 ## Lesson
 No lab of its own.
@@ -68,7 +67,7 @@ AHEAD = 0.1
     name="action-lag",
     severity=Severity.INFO,
     certainty=Certainty.STATISTICAL,
-    modes=("check", "loader", "call"),
+    modes=("check", "loader"),
     needs=(ActionLag,),
 )
 def judge(seen: ActionLag, context: Context) -> Iterator[Finding]:
