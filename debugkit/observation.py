@@ -60,9 +60,18 @@ class Measurement:
         return self.reference.rpartition(":")[2].replace("_", " ")
 
 
-def observed_by(probe: str, *, processes: int = 1) -> Callable[[AnyClass], AnyClass]:
-    """Declare that the Probe at `probe`, a `module:name`, makes the observation while a step runs."""
-    return lambda cls: _attach(cls, "probe", probe, processes=processes)
+def observed_by(probe: str, *, processes: int = 1, in_loop: str | None = None) -> Callable[[AnyClass], AnyClass]:
+    """Declare that the Probe at `probe`, a `module:name`, makes the observation while a step runs.
+
+    `in_loop` refers to the Probe that makes it under watch(), where that is another one.
+    """
+
+    def decorate(cls: AnyClass) -> AnyClass:
+        if in_loop is not None:
+            _attach(cls, "probe", in_loop, under=_IN_LOOP)
+        return _attach(cls, "probe", probe, processes=processes)
+
+    return decorate
 
 
 def measured_by(
@@ -113,8 +122,9 @@ def probes_of(observations: Iterable[type]) -> list[Measurement]:
 def probes_in_loop(observations: Iterable[type]) -> list[Measurement]:
     """The probes that make these observations under watch(), in a fixed order."""
     kinds = set(observations)
-    both = [one for kind in kinds if isinstance(one := vars(kind).get(_IN_LOOP), Measurement)]
-    return sorted([*probes_of(kinds), *both], key=lambda one: one.observation.__qualname__)
+    own = [one for kind in kinds if isinstance(one := vars(kind).get(_IN_LOOP), Measurement)]
+    others = probes_of(kinds - {one.observation for one in own})
+    return sorted([*others, *own], key=lambda one: one.observation.__qualname__)
 
 
 def functions_of(observations: Iterable[type]) -> list[Measurement]:

@@ -34,6 +34,7 @@ from debugkit.example_call import ExampleCalls
 from debugkit.finding import Unexamined
 from debugkit.frames import is_own, one_line
 from debugkit.interventions.no_collectives import no_collectives
+from debugkit.loop.started_processes import StartedProcesses
 from debugkit.preflight import examine
 from debugkit.recorders.module_calls import run_new_hooks
 from debugkit.recorders.patches import Patches
@@ -75,15 +76,19 @@ def watch_script(
     run = Run(None, rules, every=every, snapshot_dir=snapshot_dir, title=_title(script))
     calls: list[ExampleCalls] = []
     error: BaseException | None = None
+    started = StartedProcesses(script.name)
+    run.elsewhere = lambda: started.hint
     with _as_main(script, arguments):
         try:
-            with run, FindModels(run, calls if experiments else None):
+            with run, started, FindModels(run, calls if experiments else None):
                 runpy.run_path(str(script), run_name="__main__")
         except BaseException as raised:  # SystemExit and KeyboardInterrupt end a script too
             error = raised
         exit_code = _exit_code(error, script)
         report = run.report
         if exit_code == 0 and experiments:
+            if run.elsewhere_only and calls:
+                calls[0].why_not = run.elsewhere_only
             with _termination_interrupts():
                 report = with_experiments(report, calls, rules, progress)
     if exit_code != 0:

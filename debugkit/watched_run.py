@@ -121,6 +121,8 @@ class Run:
         """The prefix of the paths of findings in a later stage."""
         self.on_stage: Callable[[], None] = lambda: None
         """Called after the probes were attached to the model of another stage."""
+        self.elsewhere: Callable[[], str | None] = lambda: None
+        """A sentence on processes in which the loop may have run instead; None if there is none."""
         self._entered = False
         self._findings: dict[tuple[str, ...], Finding] = {}
         self._examined: set[str] = set()
@@ -146,7 +148,7 @@ class Run:
             examined=examined,
             not_examined=tuple(left[code] for code in sorted(left)),
             failure=self._failure,
-            title=f"{self._title}, {self._counts_now()}",
+            title=f"{self._title}, {self._counts_now()}{', in this process' if self.elsewhere_only else ''}",
         )
 
     @property
@@ -223,10 +225,11 @@ class Run:
         self._judge({Nonfinite: found})  # before the parameters change
 
     def _on_step_end(self, step: int, looked: bool) -> None:
-        seen = monitor_of(self).observations
-        judged = _is_time_to_judge(self._counts_now().attempted)
+        monitor = monitor_of(self)
+        seen = monitor.observations
+        judged = _is_time_to_judge(monitor.events.counts.attempted)
         if self._probes is not None:
-            self._probes.end_step(step, seen, looked=looked, will_look=monitor_of(self).active, judged=judged)
+            self._probes.end_step(step, seen, looked=looked, will_look=monitor.active, judged=judged)
         if judged:
             if self._probes is not None:
                 self._probes.recall(seen)
@@ -302,15 +305,24 @@ class Run:
         if "watch" not in rule.modes:
             return Unexamined(rule.code, "It is examined before training: use debugkit.check().")
         if absent:
-            none_given = self._no_step if "pass optimizer=" in absent[0].why else None
+            needs_step = "pass optimizer=" in absent[0].why or absent[0].why.startswith(_NONE_SEEN)
+            none_given = self._no_step if needs_step else None
             return replace(absent[0], code=rule.code, why=none_given or absent[0].why)
         why = "The run had no complete step in which this could be observed."
         return Unexamined(rule.code, self._no_step or why)
 
     @property
+    def elsewhere_only(self) -> str | None:
+        """`elsewhere()`, if this process called no `backward()` and made no step; otherwise None."""
+        backwards = self._backwards if self._monitor is None else self._monitor.backwards
+        return None if self._failure is not None or backwards or self._counts_now().attempted else self.elsewhere()
+
+    @property
     def _no_step(self) -> str | None:
         """Why nothing is observed in a loop that trains without an optimizer; None if it has one, or failed early."""
         backwards = self._backwards if self._monitor is None else self._monitor.backwards
+        if (elsewhere := self.elsewhere_only) is not None:
+            return elsewhere
         if self._failure is not None or not backwards or (counts := self._counts_now()).attempted or counts.foreign:
             return None
         return (

@@ -115,13 +115,12 @@ def _calls_in(path: Path, _changed: int) -> dict[str, list[tuple[int, str]]]:
     except (OSError, SyntaxError, ValueError):
         return {}
     targets: dict[int, str] = {}
-    for node in ast.walk(tree):
+    found: dict[str, list[tuple[int, str]]] = {}
+    for node in ast.walk(tree):  # an assignment comes before its value
         if isinstance(node, ast.Assign):
             target = node.targets[0]
             targets[id(node.value)] = str(getattr(target, "attr", None) or getattr(target, "id", ""))
-    found: dict[str, list[tuple[int, str]]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
+        elif isinstance(node, ast.Call):
             name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
             if name is not None:
                 found.setdefault(name, []).append((node.lineno, targets.get(id(node), "")))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,6 +23,7 @@ from debugkit._torch_private import version_of
 from debugkit.finding import SourceLine
 from debugkit.held_parameters import smallest_trained
 from debugkit.loop.optimizer_events import GradientUse
+from debugkit.probe import FIRST_STEPS
 from debugkit.recorders.timeline import Range, Timeline, has_range
 
 _SAMPLED = 3  # parameters of each optimizer
@@ -51,7 +52,7 @@ class GradientResets:
         self._uses: dict[tuple[int, int], _Use] = {}
         self._order: deque[tuple[int, int]] = deque()
         self._steps: dict[int, int] = {}
-        self._handles: list[RemovableHandle] = []
+        self._handles: dict[int, dict[int, tuple[RemovableHandle, RemovableHandle]]] = {}  # by optimizer and parameter
         self._watched: dict[int, list[weakref.ref[Tensor]]] = {}
         self._starts: dict[int, list[Tensor]] = {}
         self._held: dict[int, list[tuple[Tensor, int] | None]] = {}
@@ -65,13 +66,15 @@ class GradientResets:
         self._starts[number] = [parameter.detach().clone() for parameter in small]
         for index, parameter in enumerate(smallest):
             arrives, is_added = self._hooks_for(number, index, weakref.ref(parameter))
-            self._handles.append(parameter.register_hook(arrives))  # type: ignore[no-untyped-call]
-            self._handles.append(parameter.register_post_accumulate_grad_hook(is_added))  # type: ignore[no-untyped-call]
+            self._handles.setdefault(number, {})[index] = (
+                parameter.register_hook(arrives),  # type: ignore[no-untyped-call]
+                parameter.register_post_accumulate_grad_hook(is_added),  # type: ignore[no-untyped-call]
+            )
 
     def close(self) -> None:
         """Remove every hook."""
-        for handle in self._handles:
-            handle.remove()
+        for handles in self._handles.values():
+            _remove(handles)
         self._handles.clear()
         self._held.clear()
 
@@ -84,6 +87,15 @@ class GradientResets:
         use.unchanged = before is not None and len(held) > 0 and all(map(_is_same, held, before))
         self._held[number] = held
         self._steps[number] += 1
+        if self._steps[number] > FIRST_STEPS:
+            self._keep_one(self._handles.get(number, {}), use.arrivals)
+
+    @staticmethod
+    def _keep_one(handles: dict[int, tuple[RemovableHandle, RemovableHandle]], arrivals: Iterable[int]) -> None:
+        """Keep the hooks of one parameter to which a gradient has just come: in tiny models they cost the most."""
+        kept = next(iter(arrivals), None)
+        if kept in handles and len(handles) > 1:
+            _remove({index: handles.pop(index) for index in list(handles) if index != kept})
 
     def absorb(self, ranges: list[Range]) -> None:
         """Use the ranges that were read from the device: those of `.grad` just before a new gradient was added."""
@@ -134,34 +146,42 @@ class GradientResets:
         self, number: int, index: int, parameter: weakref.ref[Tensor]
     ) -> tuple[Callable[[Tensor], None], Callable[[Tensor], None]]:
         """What is called when a gradient arrives, and when it has been added to `.grad`."""
-        found: list[Literal["none", "unknown", "values"]] = []
+        found: Literal["none", "unknown", "values"] | None = None
 
         def arrives(_gradient: Tensor) -> None:
-            found.clear()
+            nonlocal found
+            found = None
             held = parameter()
             if held is None or self._is_paused():
                 return
             if held.grad is None:
-                found.append("none")
+                found = "none"
             elif not has_range(held.grad):
-                found.append("unknown")
+                found = "unknown"
             else:
-                found.append("values")
+                found = "values"
                 if index not in self._use(number).found_clean:
                     self._timeline.record("held_gradient", f"{number}:{self._steps[number]}:{index}", held.grad)
 
         def is_added(_parameter: Tensor) -> None:
-            if not found:
+            nonlocal found
+            if found is None:
                 return
             use = self._use(number)
             use.arrivals[index] = use.arrivals.get(index, 0) + 1
-            if found[0] != "values":
+            if found != "values":
                 use.found_clean.add(index)  # one that cannot be measured counts as clean, to avoid a false finding
-            if found[0] == "none":
+            if found == "none":
                 use.found_none[index] = use.found_none.get(index, 0) + 1
-            found.clear()
+            found = None
 
         return arrives, is_added
+
+
+def _remove(handles: dict[int, tuple[RemovableHandle, RemovableHandle]]) -> None:
+    for pair in handles.values():
+        for handle in pair:
+            handle.remove()
 
 
 def _gradient_now(parameter: Tensor | None) -> tuple[Tensor, int] | None:

@@ -193,7 +193,10 @@ class Monitor(Observer):
             return False
         self._evaluations += 1
         count = self._evaluations
-        return count > _EVALUATIONS and count & (count - 1) != 0
+        doubles = count & (count - 1) == 0
+        if self._pace.is_tiny and self._looked >= THOROUGH_STEPS:  # recording a call takes longer than the call itself
+            return not doubles or count.bit_length() % 2 == 0  # all but the 1st, 4th, 16th…
+        return count > _EVALUATIONS and not doubles
 
     def call_started(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         self.loop_operations.disarm()
@@ -323,9 +326,10 @@ class Monitor(Observer):
 
     def _note_losses(self, losses: Sequence[Tensor]) -> None:
         for loss in losses:
-            if isinstance(loss, Tensor) and loss.numel() == 1:
-                self.events.plateaus.add_loss(loss)
-            if isinstance(loss, Tensor) and loss.numel() == 1 and has_range(loss) and self.active:
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                continue
+            self.events.plateaus.add_loss(loss)
+            if self.active and has_range(loss):
                 self.timeline.record("loss", "loss", loss)
                 self._reader.losses.recorded(self._forwards)
 

@@ -23,18 +23,19 @@ class Pace:
 
     def __init__(self, every: int | None) -> None:
         self._every = every
-        self._is_tiny = False
+        self.is_tiny = False
+        """Whether the models are so small that examining a step takes longer than the step itself."""
         self._first = self._stages = 0
 
     def measure(self, models: Iterable[nn.Module]) -> None:
         """The models are complete; none has no size and is not tiny."""
         sizes = [parameter.numel() for model in models for parameter in model.parameters()]
-        self._is_tiny = self._every != 1 and 0 < sum(sizes) < TINY
+        self.is_tiny = self._every != 1 and 0 < sum(sizes) < TINY
 
     def looks_at(self, step: int) -> bool:
         """Whether the values of a step are examined."""
         every = self._every or 1
-        if self._is_tiny and self._is_late(step):
+        if self.is_tiny and self._is_late(step):
             every = max(every, TINY_EVERY)
         return step % every == 0
 

@@ -112,32 +112,28 @@ class ProbeRunner(Observer):
         `looked` is whether the values of this step were recorded; otherwise no observation is read. `will_look` is the
         same for the next step. `judged` is whether the whole run is judged now.
         """
-        for held in list(self._attached):
-            if held.guard.error is not None:
-                self.missing[held.kind] = _raised(held.guard.error)
-                self._drop(held)
-            elif looked:
-                self._try(held, self._end, held.probe, step, seen, judged)
-        if not looked:
-            self._count_step(step)
-        for held in [held for held in self._attached if held.steps_left is not None]:
-            held.steps_left = (held.steps_left or 0) - 1
-            if held.steps_left <= 0:
-                self._drop(held)
-                self._finished.append(held)
+        with without_torch_function():
+            for held in self._attached:  # a new list replaces it when a probe is dropped
+                if held.guard.error is not None:
+                    self.missing[held.kind] = _raised(held.guard.error)
+                    self._drop(held)
+                elif looked:
+                    self._try(held, self._end, held.probe, step, seen, judged)
+                elif held.ends_steps:
+                    self._try(held, held.probe.end_step, step)
+                if held.steps_left is not None:
+                    self._count_down(held)
         self._looked += looked
         if self._begins_stage:
             self._begin_stage()
         if self._may_detach and (looked or will_look):
             self._attach_and_detach(will_look)
 
-    def _count_step(self, step: int) -> None:
-        """Notify the probes that override `end_step` of a step whose values were not recorded."""
-        counting = [held for held in self._attached if held.ends_steps]
-        if counting:
-            with without_torch_function():
-                for held in counting:
-                    self._try(held, held.probe.end_step, step)
+    def _count_down(self, held: _Held) -> None:
+        held.steps_left = (held.steps_left or 0) - 1
+        if held.steps_left <= 0 and held in self._attached:
+            self._drop(held)
+            self._finished.append(held)
 
     def _begin_stage(self) -> None:
         """Examine the first steps again for an optimizer that is new, as of a student after its teacher."""
@@ -201,15 +197,14 @@ class ProbeRunner(Observer):
         self._observe(held, seen)
 
     def _end(self, probe: Probe[object], step: int, seen: dict[type, object], judged: bool) -> None:
-        with without_torch_function():
-            probe.end_step(step)
-            if probe.covers_run and not judged:
-                return
-            try:
-                seen[probe.yields] = probe.observation
-                self.missing.pop(probe.yields, None)
-            except NotExamined as limit:
-                self.missing[probe.yields] = Unexamined("", str(limit))
+        probe.end_step(step)
+        if probe.covers_run and not judged:
+            return
+        try:
+            seen[probe.yields] = probe.observation
+            self.missing.pop(probe.yields, None)
+        except NotExamined as limit:
+            self.missing[probe.yields] = Unexamined("", str(limit))
 
     def _each(self, event: str, *given: Any) -> None:
         """Notify the probes that override this event. What they compute is not observed by function modes."""

@@ -27,6 +27,11 @@ class Guard:
         _CURRENT.reset(self._tokens.pop())
 
 
+def current_guard() -> Guard | None:
+    """The guard in whose block this is called."""
+    return _CURRENT.get()
+
+
 def guarded(callback: Callable[..., Any]) -> Callable[..., Any]:
     """The callback, under the guard in whose block this is called. Outside of one, it is returned unchanged."""
     guard = _CURRENT.get()

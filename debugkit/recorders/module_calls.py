@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -12,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import hooks_on
-from debugkit.recorders.guard import guarded
+from debugkit.recorders.guard import Guard, current_guard, guarded
 
 Before = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], None]
 """`before(path, module, args, kwargs)`."""
@@ -48,6 +50,9 @@ class ModuleCalls:
         self._before, self._after = before, after
         self._also_raised, self._before_others = also_raised, before_others
         self._handles: list[RemovableHandle] = []
+        self._guard: Guard | None = None
+        self._callbacks: tuple[Before | None, After | None] = before, after
+        self._hooks: dict[tuple[str, int], _Hooks] = {}  # by path and id() of the module
 
     def __enter__(self) -> Self:
         for path, module in self._modules:
@@ -65,19 +70,46 @@ class ModuleCalls:
         """Hook one more module; False for a scripted one."""
         if isinstance(module, torch.jit.ScriptModule):
             return False
-        if self._before is not None:
-            first = _before_hook(guarded(self._before), path)
-            self._handles.append(module.register_forward_pre_hook(first, with_kwargs=True, prepend=self._before_others))
-        if self._after is not None:
-            last = _after_hook(guarded(self._after), path)
-            self._handles.append(module.register_forward_hook(last, with_kwargs=True, always_call=self._also_raised))
+        hooks = self._hooks_for(path, module)
+        if hooks.first is not None:
+            prepend = self._before_others
+            self._handles.append(module.register_forward_pre_hook(hooks.first, with_kwargs=True, prepend=prepend))
+        if hooks.last is not None:
+            always = self._also_raised
+            self._handles.append(module.register_forward_hook(hooks.last, with_kwargs=True, always_call=always))
         return True
+
+    def _hooks_for(self, path: str, module: nn.Module) -> _Hooks:
+        """The same functions each time: with new ones in each sampled step, Python would collect garbage more often."""
+        guard = current_guard()
+        if not self._hooks or guard is not self._guard:
+            self._guard, self._hooks = guard, {}
+            self._callbacks = self._before and guarded(self._before), self._after and guarded(self._after)
+        key = path, id(module)
+        known = self._hooks.get(key)
+        if known is None or known.module() is not module:
+            before, after = self._callbacks
+            known = self._hooks[key] = _Hooks(
+                weakref.ref(module),
+                None if before is None else _before_hook(before, path),
+                None if after is None else _after_hook(after, path),
+            )
+        return known
 
     def remove(self) -> None:
         """Remove every hook."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+
+@dataclass(frozen=True)
+class _Hooks:
+    """What is registered on one module."""
+
+    module: weakref.ref[nn.Module]
+    first: Callable[..., None] | None
+    last: Callable[..., Any] | None
 
 
 def follow_modules(model: nn.Module, running: list[str]) -> ModuleCalls:

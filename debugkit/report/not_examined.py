@@ -31,6 +31,7 @@ class Cause(enum.IntEnum):
 
 _NEEDS: tuple[tuple[str, str, str], ...] = (
     ("a step of a torch optimizer (there was none)", "", r"^No torch optimizer made a step"),
+    ("a loop in this process (the script started others)", "", r"^The script started \d"),
     ("several processes", "", r"several processes|every rank|other rank|process group|in no group"),
     ("a Hydra configuration", "", r"check_config|track_reads|config was not tracked|config_dir=|run_dir=|directories="),
     ("a running loop: debugkit.watch", "", r"debugkit\.watch\b|use watch\("),

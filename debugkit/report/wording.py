@@ -65,6 +65,10 @@ def evidence_text(value: object) -> str:
     return str(value)
 
 
+_STARTED_PROCESSES = "The script started "
+"""How the only reason begins that says why a whole script was not examined."""
+
+
 def verdict(report: ReportData) -> tuple[str, Literal["good", "fair", "bad"]]:
     """The whole report in one sentence, and how it is to be shown. A step that failed is never without findings."""
     counts = [
@@ -82,4 +86,6 @@ def verdict(report: ReportData) -> tuple[str, Literal["good", "fair", "bad"]]:
         text = f"No findings; {examined}" if report.examined else "No rule was examined"
     known = f", {plural(len(report.known), 'finding')} known from the baseline" if report.known else ""
     bad = bool(report.errors) or report.failure is not None
-    return f"{text}{known}.", "bad" if bad else "good" if report.ok and report.examined else "fair"
+    started = {entry.why for entry in report.not_examined if entry.why.startswith(_STARTED_PROCESSES)}
+    why = "".join(f" {reason}" for reason in started if not report.examined)
+    return f"{text}{known}.{why}", "bad" if bad else "good" if report.ok and report.examined else "fair"

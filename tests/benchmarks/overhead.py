@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import gc
 import io
 import platform
 import statistics
@@ -143,6 +144,7 @@ def train(name: str, variant: str) -> None:
         step()
     model, optimizer, step = build(name)
     with VARIANTS[variant](model, optimizer) as run:
+        gc.collect()  # what imports and the model have left, which would be collected in one of the first steps
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         for line in sys.stdin:
@@ -238,7 +240,8 @@ def page(results: dict[str, list[Result]], steps: int, rounds: int) -> str:
         "",
         f"“from the first step” is all {steps} steps of a run ({steps * TINY_STEPS} of the tiny model). The time",
         "that `watch()` takes to start, about half a second in a process that has not imported the rules yet, is not",
-        "part of it. “later” is the part of the run after the steps that are all examined.",
+        "part of it. Python's garbage is collected before the first step in every variant. “later” is the part of the",
+        "run after the steps that are all examined.",
         "",
         f"In the first {THOROUGH_STEPS} steps the values inside the model are recorded. Up to step {FIRST_STEPS}, the",
         "loss, the model's output, the norm of every gradient and the weight updates are observed in each step. Later,",

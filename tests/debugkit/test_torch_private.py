@@ -27,7 +27,7 @@ from debugkit import _torch_private as private
 ROOT = Path(debugkit.__file__).parent
 HERE = ROOT / "_torch_private.py"
 OF_OTHERS = {
-    *("_getframe", "_current_frames", "_exit", "_fields"),  # Python
+    *("_getframe", "_current_frames", "_exit", "_fields", "_target"),  # Python
     *("_optimizers", "_name_or_path"),  # Accelerate, transformers
     *("_parse_overrides_and_create_caching_repo", "_load_single_config"),  # Hydra
     *("_is_none", "_is_missing", "_is_interpolation", "_get_node", "_value"),  # OmegaConf

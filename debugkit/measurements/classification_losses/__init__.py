@@ -71,9 +71,19 @@ class ClassificationLoss:
     """Only for ctc_loss."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogOfTwoSigmoids:
+    """A call of `logsigmoid`, with a gradient, on the output of a sigmoid: the range of that output."""
+
+    at: SourceLine | None
+    low: float
+    high: float
+
+
 @observed_by(".measure:ClassificationLossesProbe")
 @dataclass(frozen=True, slots=True)
 class ClassificationLosses:
     """Every such call of the last step, in order. Calls at the same line are listed once."""
 
     calls: tuple[ClassificationLoss, ...]
+    sigmoid_twice: tuple[LogOfTwoSigmoids, ...] = ()

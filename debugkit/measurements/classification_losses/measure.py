@@ -15,6 +15,7 @@ from debugkit.measurements.classification_losses import (
     BlankLabels,
     ClassificationLoss,
     ClassificationLosses,
+    LogOfTwoSigmoids,
     SoftTarget,
 )
 from debugkit.measurements.classification_losses.blank_labels import count_blanks
@@ -25,6 +26,7 @@ from debugkit.setup import TrainingSetup
 
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _LOSSES = ("cross_entropy", "nll_loss", "kl_div", "ctc_loss", *BINARY)
+_LOG_SIGMOID = "log_sigmoid"
 _CLASSES_LAST = ("kl_div", "ctc_loss")
 _OF_LOG_PROBABILITIES = ("nll_loss", "ctc_loss")
 _PARTITION = ("logsumexp", "log")
@@ -48,8 +50,11 @@ class ClassificationLossesProbe(FunctionProbe[ClassificationLosses, "_Calls"]):
 
     def end_step(self, _step: int, /) -> None:
         calls = (one.read(self.calls.normalises) for one in self.calls.losses)
-        self._last = ClassificationLosses(tuple({(call.at, call.operation): call for call in calls}.values()))
-        self.calls.losses, self.calls.normalises = [], False
+        ranges = {at: LogOfTwoSigmoids(at, *numbers.tolist()) for at, numbers in self.calls.sigmoid_twice.items()}
+        self._last = ClassificationLosses(
+            tuple({(call.at, call.operation): call for call in calls}.values()), tuple(ranges.values())
+        )
+        self.calls.losses, self.calls.normalises, self.calls.sigmoid_twice = [], False, {}
 
     def observed(self) -> ClassificationLosses:
         return self._last
@@ -101,22 +106,27 @@ def _soft_target(numbers: list[float]) -> SoftTarget | None:
 
 
 class _Calls(FunctionObserver):
-    functions = _PARTITION + _LOSSES
+    functions = (*_PARTITION, *_LOSSES, _LOG_SIGMOID)
 
     in_transforms = True
 
     def __init__(self) -> None:
         self.losses: list[_Call] = []
         self.normalises = False
+        self.sigmoid_twice: dict[SourceLine | None, torch.Tensor] = {}
 
     @torch.no_grad()
     def after(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], output: Any, _begun: Any, /) -> None:
         self.normalises |= name in _PARTITION
+        if name == _LOG_SIGMOID and isinstance(output, torch.Tensor) and output.requires_grad and output.numel():
+            given = args[0] if args else kwargs.get("input")
+            if isinstance(given, torch.Tensor) and _origin(given) == "sigmoid":
+                self.sigmoid_twice[user_line()] = torch.stack(torch.aminmax(given.detach())).double()
         if name in _LOSSES and isinstance(output, torch.Tensor) and output.requires_grad:
-            given = _bound(args, kwargs)
-            if given is not None:
+            bound = _bound(args, kwargs)
+            if bound is not None:
                 plain = output if _is_plain_mean(args, kwargs) else None
-                self.losses.append(_measure(name, *given, kwargs, plain, user_line(), args))
+                self.losses.append(_measure(name, *bound, kwargs, plain, user_line(), args))
 
 
 def _bound(args: Any, kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:

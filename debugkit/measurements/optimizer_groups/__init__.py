@@ -20,6 +20,9 @@ class Group:
     """How many of the held parameters have `requires_grad=False`; had, when the optimizer last stepped."""
     of_the_model: int
     learning_rate: float | None
+    weight_decay: float | None = None
+    vectors: int = 0
+    """How many of the held parameters train, and have one dimension, as biases and weights of norms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
         return held
 
     def _group(self, number: int, name: str, group: dict[str, Any], own: dict[int, torch.nn.Parameter]) -> Group:
-        rate = group.get("lr")
+        rate, decay = group.get("lr"), group.get("weight_decay")
         frozen = self._frozen.get(id(group))
         return Group(
             name=name,
@@ -92,6 +92,8 @@ class OptimizerGroupsProbe(Probe[OptimizerGroups]):
             frozen=_frozen_in(group) if frozen is None else frozen,
             of_the_model=sum(id(p) in own for p in group["params"]),
             learning_rate=None if rate is None else float(rate),
+            weight_decay=float(decay) if isinstance(decay, int | float) else None,
+            vectors=sum(p.requires_grad and p.ndim == 1 and id(p) in own for p in group["params"]),
         )
 
     def _strangers(self, held: Held, own: dict[int, torch.nn.Parameter], copies: set[int]) -> tuple[Stranger, ...]:

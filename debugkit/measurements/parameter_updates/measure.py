@@ -219,7 +219,8 @@ def _samples(optimizer: torch.optim.Optimizer, views: _Views) -> list[_Samples]:
             gradient = parameter.grad
             if gradient is None or not has_range(gradient) or not (parameter in views or _is_compared(parameter)):
                 continue
-            samples = alike.setdefault((parameter.device, parameter.dtype), _Samples())
+            key = parameter.device, parameter.dtype
+            samples = alike.get(key) or alike.setdefault(key, _Samples())
             samples.parameters.append(parameter)
             samples.groups.append(group)
             if parameter.dtype in _HALF:

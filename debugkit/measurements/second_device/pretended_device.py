@@ -35,6 +35,7 @@ _READ_VALUES = frozenset(
 )
 # Their backward needs to know how many elements a mask selects.
 _ASSIGNMENTS = frozenset({"__setitem__", "index_put", "index_put_"})
+_TAKES_A_MASK = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward"})
 _INDEXED = _ASSIGNMENTS | {"__getitem__"}
 _VALUES_SHAPE_THE_OUTPUT = frozenset({"nonzero", "masked_select", "unique", "unique_consecutive", "bincount"})
 
@@ -102,6 +103,8 @@ class PretendedDevice:
             return self._next(name)
         if name in _INDEXED and _is_indexed_from_elsewhere(args, kwargs):
             raise RuntimeError(f"The indices of a CPU tensor are not on the same device, but on {NAME}:0.")
+        if name in _TAKES_A_MASK and _has_a_mask_from_elsewhere(args, kwargs):
+            raise RuntimeError(f"Expected all tensors to be on the same device, but found cpu and {NAME}:0.")
         if _has_dynamic_shape(name, args):
             shapes, several = self._next(name)
             source = next(t for _, t in tensors_in(args))
@@ -214,6 +217,12 @@ def _is_indexed_from_elsewhere(args: Any, kwargs: Any) -> bool:
     """Whether a CPU tensor is indexed by a tensor of the device, which a fake tensor allows and a GPU does not."""
     indices = [t for _, t in tensors_in(tuple(_indices_of(args, kwargs)))]
     return any(t.ndim and t.device.type == NAME for t in indices) and args[0].device.type == "cpu"
+
+
+def _has_a_mask_from_elsewhere(args: Any, kwargs: Any) -> bool:
+    """Whether one of several tensors of an attention is not on the device, which a fake tensor allows for the mask."""
+    devices = {t.device.type for _, t in tensors_in((args, kwargs)) if t.ndim}
+    return len(devices) > 1 and NAME in devices
 
 
 def _is_mask(value: Any) -> bool:

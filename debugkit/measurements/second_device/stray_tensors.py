@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from debugkit.finding import SourceLine
-from debugkit.frames import is_own, is_users, user_line
+from debugkit.frames import caller_of_operation, is_own, is_users, user_line
 from debugkit.measurements.autograd_graph.measure import is_custom, walk
 from debugkit.measurements.second_device import StrayTensor
 from debugkit.structure import map_tensors, tensors_in
@@ -141,9 +141,28 @@ def named_device(name: str, args: Any, kwargs: Any) -> torch.device | None:
     if target is None:
         return None
     device = target.device if isinstance(target, Tensor) else torch.device(target)
+    if not _is_named_by_the_program(kwargs.get("device", target)):
+        return None
     line = own_line()
     literal = device.type == "cpu" and line is not None and "cpu" in linecache.getline(line.file, line.line).lower()
     return None if literal or line is None else device
+
+
+def _is_named_by_the_program(target: Any) -> bool:
+    """Whether the program calls the operation itself, or passes the device to the function of torch that calls it.
+
+    Otherwise torch chooses it: `nn.TransformerEncoder` makes a mask on the device of the mask that it was given.
+    """
+    called = frame = caller_of_operation(sys._getframe(1))
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        called, frame = frame, frame.f_back
+    if called is None or called is frame:
+        return True
+    code = called.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    local = called.f_locals
+    given = [*map(local.get, names), *local.get("args", ()), *local.get("kwargs", {}).values()]
+    return any(value is target or (isinstance(value, torch.device | str) and value == target) for value in given)
 
 
 def own_line() -> SourceLine | None:

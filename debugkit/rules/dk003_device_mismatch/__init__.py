@@ -34,7 +34,8 @@ on such a device:
 Steps that run on the second device; scalars, which may stay on the CPU; tensors that the code moves itself with
 `.to(x.device)`; `.to(DEVICE)`, where `DEVICE` is the CPU only because this machine has no other; code that moves
 tensors to the CPU only for logging. Modules that the loss function holds are moved like the model. A tensor that a
-module holds is DK005, and a parameter that no optimizer holds is DK101.
+module holds is DK005, and a parameter that no optimizer holds is DK101. A tensor that PyTorch itself makes on the
+device of one that it was given, as `nn.TransformerEncoder` makes a causal mask to compare with yours, is left out.
 
 ## Cost
 Without CUDA, the passes run in a child process on the simulated device, which computes no values.

@@ -2,21 +2,25 @@
 
 ## What it finds
 Optimizers whose parameters are all frozen, and empty parameter groups while parameters that get a gradient are in no
-group.
+group. Also, as `info`, an empty group with a weight decay of 0 if every other group of its optimizer has a weight decay
+and they hold all biases and weights of norms: the pattern that should have selected these matched nothing.
 
 ## Why it hurts
 An optimizer accepts an empty group and frozen parameters without a warning. After a rename,
-`name.startswith("backbone")` gives an empty group with its own learning rate, and the backbone never changes.
+`name.startswith("backbone")` gives an empty group with its own learning rate, and the backbone never changes. With
+`"LayerNorm.weight"` in a list of names that must not decay, and a model that calls them `norm1`, all of them decay.
 
 ## Evidence
 For each group, the number of parameters it holds, how many of them are frozen, and its learning rate. Also the
-parameters that are in no group.
+parameters that are in no group. For a group without weight decay, the weight decay of each group, and how many
+trainable parameters of one dimension it holds.
 
 ## Fix
 Freeze first. Then build the optimizer from `model.named_parameters()`, and assert that each pattern matches something.
 
 ## When it stays silent
-An empty group if nothing is missing (a no-decay group for a model without biases), frozen parameters next to trainable
+An empty group if nothing is missing (a no-decay group for a model without biases and norms, or beside another one that
+is not empty), frozen parameters next to trainable
 ones in the same optimizer, and several optimizers of which one trains (the networks of a GAN freeze each other in
 turn). Under `watch()` an optimizer is judged at its own step.
 
@@ -26,7 +30,7 @@ turn). Under `watch()` an optimizer is judged at its own step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from debugkit.finding import Certainty, Finding, Severity
 from debugkit.measurements.optimizer_groups import Group, OptimizerGroups
@@ -67,6 +71,29 @@ def judge(seen: OptimizerGroups, context: Context) -> Iterator[Finding]:
             severity=None if context.declare.all_optimizers else Severity.INFO,
             affects=paths,
         )
+        return
+    for group in empty:
+        others = [one for one in seen.groups if one.optimizer == group.optimizer and one.held]
+        vectors = sum(one.vectors for one in others)
+        if vectors and group.weight_decay == 0 and all(one.weight_decay for one in others):
+            yield _all_decay(group, others, vectors, seen, context)
+
+
+def _all_decay(group: Group, others: Sequence[Group], vectors: int, seen: OptimizerGroups, context: Context) -> Finding:
+    return context.finding(
+        f"{group.name} has a weight decay of 0 and is empty. {counted(vectors, 'parameter')} of one dimension, such as "
+        f"biases, {verb(vectors, 'decays', 'decay')} in {others[0].name if len(others) == 1 else 'others'}.",
+        at=seen.built_at(group.name),
+        evidence={
+            "groups": [
+                {**_row(one), "weight_decay": one.weight_decay, "vectors": one.vectors} for one in (*others, group)
+            ]
+        },
+        fix="Correct the pattern that selects the parameters without weight decay, such as `parameter.ndim < 2`, or "
+        "remove the group.",
+        severity=Severity.INFO,
+        certainty=Certainty.HEURISTIC,
+    )
 
 
 def _orphans(count: int) -> str:

@@ -22,6 +22,10 @@ The number of weights, the largest one as a share of the bound, and the distance
 is compared with PyTorch's uniform distribution, with the normal one of the configuration's `initializer_range` or 0.02,
 and an embedding with the normal one of deviation 1; and the evidence says how many other layers train.
 
+Under `watch()`, the weights are read in the first step, and judged after the eighth: they must still be frozen and
+bitwise the same. A layer alone is examined only if its bias trains, because the gradient of the bias shows that the
+loss reaches it.
+
 ## Fix
 Set `requires_grad_(True)` for the head after everything else is frozen, and give its parameters to the optimizer.
 
@@ -35,6 +39,8 @@ Set `requires_grad_(True)` for the head after everything else is frozen, and giv
   optimizer steps that were already taken; a layer whose output is compared by the loss itself, as of a random target,
   or that gets no gradient even if it is trainable.
 - `Declare(pretrained=True)` or a declared checkpoint, for a layer alone.
+- Under `watch()`, a layer that trains in one of the first eight steps, as a discriminator does between the steps of its
+  generator, or whose weights are written in them; runs of fewer steps; compiled models.
 - The trainable parameters are declared: `Declare(trainable=…)`. DK113 compares them.
 
 ## Cost
@@ -89,7 +95,7 @@ class Head(PlainData):
     resting: bool
 
 
-@observed_by(".measure:HeadsProbe")
+@observed_by(".measure:HeadsProbe", in_loop=".in_loop:HeadsInLoopProbe")
 @dataclass(frozen=True)
 class Heads(PlainData):
     """The heads of one training step; `trainable` counts the model's trainable parameter tensors."""
@@ -98,7 +104,7 @@ class Heads(PlainData):
     trainable: int
 
 
-@measured_by(".measure:find_the_frozen_layer", cost=0, requires=("batch",))
+@measured_by(".measure:find_the_frozen_layer", cost=0, requires=("batch",), in_loop=".in_loop:FrozenAloneProbe")
 @dataclass(frozen=True)
 class FrozenAlone(PlainData):
     """The only layer whose weights are frozen, in a model that trains from its initialisation.
@@ -132,7 +138,7 @@ _NARROWEST, _WIDEST = 0.8, 1.01
     name="frozen-random-head",
     severity=Severity.WARNING,
     certainty=Certainty.STATISTICAL,
-    modes=("check",),
+    modes=("check", "watch"),
     needs=(Heads,),
     uses=(FrozenAlone,),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,14 +34,14 @@ class HeadsProbe(GraphProbe[Heads]):
     """Keeps the numbers of graph nodes and no node; weights are read once, before backward."""
 
     def __init__(self, setup: TrainingSetup) -> None:
-        layers = [(path, module) for path, module in setup.named_modules if any(True for _ in _own(module))]
-        self._layers = {path: module for path, module in layers if not any(True for _ in module.children())}
-        super().__init__(setup, ModuleCalls(self._layers.items(), after=self._after))
+        layers = [(path, module) for path, module in setup.named_modules if any(True for _ in own_parameters(module))]
+        self.layers = {path: module for path, module in layers if not any(True for _ in module.children())}
+        super().__init__(setup, ModuleCalls(self.layers.items(), after=self._after))
         self._made: dict[int, str] = {}  # the sequence number of an output's node → the layer
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         nodes = [node for loss in losses if (node := gradient_node(loss)) is not None]
-        heads = [self._head(path, node) for path, node in self._nearest(nodes) if _is_linear(self._layers[path])]
+        heads = [self.head(path, node) for path, node in self.nearest(nodes) if is_linear(self.layers[path])]
         trainable = sum(parameter.requires_grad for parameter in self.setup.model.parameters())
         unique = {head.own.module: head for head in heads}
         self.seen = Heads(tuple(unique.values()), trainable)
@@ -49,7 +50,7 @@ class HeadsProbe(GraphProbe[Heads]):
     def last_layers(self, loss: Tensor) -> set[str]:
         """The layers without another one between them and the loss."""
         node = gradient_node(loss)
-        return {path for path, _ in self._nearest([node])} if node is not None else set()
+        return {path for path, _ in self.nearest([node])} if node is not None else set()
 
     def forget(self) -> None:
         self._made.clear()
@@ -61,7 +62,7 @@ class HeadsProbe(GraphProbe[Heads]):
             if tensor.grad_fn is not None:
                 self._made.setdefault(sequence_number(tensor.grad_fn), path)
 
-    def _nearest(self, waiting: Iterable[Node]) -> Iterator[tuple[str, Node]]:
+    def nearest(self, waiting: Iterable[Node]) -> Iterator[tuple[str, Node]]:
         """The layers that a walk towards the inputs meets first, with the nodes of their outputs."""
         waiting, known = list(waiting), set()
         while waiting:
@@ -75,14 +76,14 @@ class HeadsProbe(GraphProbe[Heads]):
             else:
                 waiting += [following for following, _ in node.next_functions if following is not None]
 
-    def _head(self, path: str, node: Node) -> Head:
-        module = self._layers[path]
+    def head(self, path: str, node: Node) -> Head:
+        module = self.layers[path]
         behind = [following for following, _ in node.next_functions if following is not None]
         before: dict[str, Weights] = {}
         while behind:
-            found = list(self._nearest(behind))
-            linear = [one for one, _ in found if _is_linear(self._layers[one]) and one != path]
-            before |= {one: _weights(one, self._layers[one]) for one in linear}
+            found = list(self.nearest(behind))
+            linear = [one for one, _ in found if is_linear(self.layers[one]) and one != path]
+            before |= {one: _weights(one, self.layers[one]) for one in linear}
             behind = [
                 following
                 for one, at in found
@@ -90,39 +91,39 @@ class HeadsProbe(GraphProbe[Heads]):
                 for following, _ in at.next_functions
                 if following is not None
             ]
-        return Head(_weights(path, module), tuple(before.values()), self._is_shared(module), self._is_resting(module))
+        return Head(_weights(path, module), tuple(before.values()), self._is_shared(module), self.is_resting(module))
 
     def _is_shared(self, module: nn.Module) -> bool:
-        holders = Counter(id(own) for part in self.setup.model.modules() for own in _own(part))
-        return any(holders[id(own)] > 1 for own in _own(module))
+        holders = Counter(id(own) for part in self.setup.model.modules() for own in own_parameters(part))
+        return any(holders[id(own)] > 1 for own in own_parameters(module))
 
-    def _is_resting(self, module: nn.Module) -> bool:
-        own = {id(parameter) for parameter in _own(module)}
-        held = [list(held_parameters(optimizer)) for optimizer in self._optimizers]
+    def is_resting(self, module: nn.Module) -> bool:
+        own = {id(parameter) for parameter in own_parameters(module)}
+        held = [list(held_parameters(optimizer)) for optimizer in self.optimizers]
         return any(
             any(id(one) in own for one in parameters) and not any(one.requires_grad for one in parameters)
             for parameters in held
         )
 
     @property
-    def _optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return self.setup.optimizers
 
 
-def _own(module: nn.Module) -> Iterator[nn.Parameter]:
+def own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
     return (parameter for parameter in parameters_of(module).values() if parameter is not None)
 
 
-def _is_linear(module: nn.Module) -> bool:
+def is_linear(module: nn.Module) -> bool:
     """Also not quantised: those hold packed integers."""
     if not isinstance(module, (nn.Linear, *CONVOLUTIONS)):
         return False
-    return all(one.is_floating_point() and not one.is_meta for one in _own(module))
+    return all(one.is_floating_point() and not one.is_meta for one in own_parameters(module))
 
 
 @torch.no_grad()
 def _weights(path: str, module: nn.Module) -> Weights:
-    own = list(_own(module))
+    own = list(own_parameters(module))
     weight = next((one for one in own if one.ndim > 1), own[0])
     bound = weight[0].numel() ** -0.5  # PyTorch's initialisation of both classes
     flat = weight.detach().flatten()
@@ -158,32 +159,39 @@ _NORMS = (
 
 def find_the_frozen_layer(setup: TrainingSetup) -> FrozenAlone:
     """Read the weights; run one pass only where one layer alone is frozen. Raises NotExamined where none is."""
+    alone, weight = read_the_frozen_layer(setup)
+    reached, last = _place(setup, alone.module, weight)
+    return replace(alone, reached=reached, last=last)
+
+
+def read_the_frozen_layer(setup: TrainingSetup) -> tuple[FrozenAlone, Tensor]:
+    """The layer, which is taken to be reached by the loss and not the last one, and its weights."""
     if setup.declare.trainable is not None or setup.declare.pretrained or setup.declare.checkpoint is not None:
         raise NotExamined("The trainable parameters or loaded weights are declared.")
     if any(optimizer.state for optimizer in setup.optimizers):
         raise NotExamined("The optimizer has taken steps, so the layers that train do not look new.")
-    path, module = _only_frozen(setup)
-    weight = _weight(module)
+    path, module = only_frozen(setup)
+    weight = weight_of(module)
     deviations = _deviations(setup)
     drawn, distance = _drawn(module, deviations)
     if distance >= FARTHEST:
         raise NotExamined("The frozen layer does not look as it was drawn.")
     others = [other for _, other in _layers(setup) if other is not module]
-    odd = [other for other in others if _weight(other).numel() >= _LEAST and _drawn(other, deviations)[1] >= FARTHEST]
+    odd = [other for other in others if weight_of(other).numel() >= _LEAST and _drawn(other, deviations)[1] >= FARTHEST]
     if len(others) < _FEWEST_OTHERS or len(odd) > _MOST_ODD * len(others) or not _norms_are_new(setup):
         raise NotExamined("The layers that train do not look new, so the model may have been loaded.")
-    reached, last = _place(setup, path, weight)
-    return FrozenAlone(
+    alone = FrozenAlone(
         module=path,
         parameter=setup.parameter_paths[id(weight)],
         weights=weight.numel(),
         drawn=drawn,
         distance=distance,
         others=len(others),
-        reached=reached,
-        last=last,
-        partly=any(own.requires_grad for own in _own(module)),
+        reached=True,
+        last=False,
+        partly=any(own.requires_grad for own in own_parameters(module)),
     )
+    return alone, weight
 
 
 def _layers(setup: TrainingSetup) -> list[tuple[str, nn.Module]]:
@@ -198,18 +206,18 @@ def _layers(setup: TrainingSetup) -> list[tuple[str, nn.Module]]:
     ]
 
 
-def _weight(module: nn.Module) -> Tensor:
+def weight_of(module: nn.Module) -> Tensor:
     weight = parameters_of(module)["weight"]
     assert weight is not None
     return weight
 
 
-def _only_frozen(setup: TrainingSetup) -> tuple[str, nn.Module]:
+def only_frozen(setup: TrainingSetup) -> tuple[str, nn.Module]:
     matrices = {id(one): one for one in setup.model.parameters() if one.ndim > 1}
     frozen = [key for key, one in matrices.items() if not one.requires_grad]
-    holders = Counter(id(own) for _, part in setup.named_modules for own in _own(part))
-    found = [(path, module) for path, module in _layers(setup) if id(_weight(module)) in frozen]
-    if len(frozen) != 1 or len(found) != 1 or holders[frozen[0]] > 1 or _weight(found[0][1]).numel() < _LEAST:
+    holders = Counter(id(own) for _, part in setup.named_modules for own in own_parameters(part))
+    found = [(path, module) for path, module in _layers(setup) if id(weight_of(module)) in frozen]
+    if len(frozen) != 1 or len(found) != 1 or holders[frozen[0]] > 1 or weight_of(found[0][1]).numel() < _LEAST:
         raise NotExamined("There is no layer whose weights alone are frozen.")
     held = [list(held_parameters(optimizer)) for optimizer in setup.optimizers]
     if any(one is not None and not any(p.requires_grad for p in one) for one in held if one):
@@ -227,7 +235,7 @@ def _deviations(setup: TrainingSetup) -> set[float]:
 @torch.no_grad()
 def _drawn(module: nn.Module, deviations: set[float]) -> tuple[str, float]:
     """The distribution that fits best, and the distance from it."""
-    weight = _weight(module).detach()
+    weight = weight_of(module).detach()
     found: dict[str, float] = {}
     if isinstance(module, nn.Embedding):
         deviations = {*deviations, 1.0}
@@ -249,7 +257,7 @@ def _drawn(module: nn.Module, deviations: set[float]) -> tuple[str, float]:
 
 def _norms_are_new(setup: TrainingSetup) -> bool:
     """Whether every norm still has the weights and biases that it began with: ones or zeros."""
-    own = [one for module in setup.model.modules() if isinstance(module, _NORMS) for one in _own(module)]
+    own = [one for module in setup.model.modules() if isinstance(module, _NORMS) for one in own_parameters(module)]
     return all(bool((one == one.flatten()[0]).all()) for one in own if one.numel() and not one.is_meta)
 
 

@@ -67,6 +67,9 @@ class DtypePeaksProbe(Probe[DtypePeaks]):
     def _check(self, path: str, module: nn.Module, role: str, tensors: Iterable[Tensor]) -> None:
         if torch.compiler.is_compiling() or in_backward() or len(self._pending) >= _MOST:
             return
+        tensors = list(tensors)
+        if not self._first_step and not any(map(_may_overflow, tensors)):
+            return
         if in_transform():
             return
         with without_torch_function():
@@ -123,6 +126,14 @@ class DtypePeaksProbe(Probe[DtypePeaks]):
     @property
     def observation(self) -> DtypePeaks:
         return self._last
+
+
+def _may_overflow(tensor: Tensor) -> bool:
+    """Whether the tensor is float16, or autocast may convert it to float16."""
+    device = tensor.device.type
+    return tensor.dtype is torch.float16 or (
+        torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    )
 
 
 def _becomes_float16(module: nn.Module, tensor: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 ## What it finds
 - `cross_entropy` on the output of a sigmoid.
+- `logsigmoid` on the output of a sigmoid, as in a focal loss written by hand for logits. This is a `warning`.
 - `nll_loss`, `kl_div` and `ctc_loss` on values above 0, so not on log-probabilities: logits, or for `kl_div` and
   `ctc_loss` probabilities.
 - Targets of `binary_cross_entropy_with_logits` outside [0, 1]: pixels of 0 to 255, classes of -1 and 1, class ids.
@@ -16,7 +17,8 @@ Softmax before `cross_entropy` and probabilities given to `nll_loss` are
 ## Why it hurts
 Nothing raises. With targets above 1, or with logits in `nll_loss` or `ctc_loss`, the loss has no lower bound: it
 becomes negative and falls without end while the predictions get worse. With a sigmoid before `cross_entropy`, the loss
-cannot fall below ln(e + C - 1) - 1, which is 1.46 with ten classes. `ctc_loss` puts a blank between the labels itself,
+cannot fall below ln(e + C - 1) - 1, which is 1.46 with ten classes. Behind two sigmoids, a probability is between 0.5
+and 0.73, so no prediction can be certain. `ctc_loss` puts a blank between the labels itself,
 and a decoder drops it: a label that is the blank is never predicted, and its paths are counted more than once, so that
 the loss can become negative.
 
@@ -33,6 +35,8 @@ Pass logits to `cross_entropy` and to `binary_cross_entropy_with_logits`, and th
 - Values above 0 behind a logarithm, such as log-probabilities that are multiplied by an advantage or divided by the
   prior of their class, and unnormalised scores whose log-sum-exp is another term of the loss.
 - Losses with `reduction="none"` or with weights: targets of -1 or 255 may be masked afterwards.
+- `logsigmoid` of a difference of probabilities, or of a multiple of one, as of rewards that are compared in pairs; and
+  where no gradient is taken.
 - Smoothed targets of a discriminator, up to half outside [0, 1].
 - The blank in the padding of the targets of `ctc_loss`; sequences without labels, and those of nothing but blanks,
   which may stand for them.
@@ -97,6 +101,16 @@ def judge(seen: ClassificationLosses, context: Context) -> Iterator[Finding]:
                 severity=fault.severity,
                 certainty=None if fault.severity is None else Certainty.HEURISTIC,
             )
+    for twice in seen.sigmoid_twice:
+        yield context.finding(
+            "`logsigmoid` receives the output of a sigmoid, and applies a sigmoid itself: the probability stays "
+            "between 0.5 and 0.73, whatever the logits are.",
+            at=twice.at,
+            evidence={"low": twice.low, "high": twice.high, "made_by": "sigmoid"},
+            fix="Pass the values before the sigmoid, or take the logarithm of the probability.",
+            severity=Severity.WARNING,
+            certainty=Certainty.HEURISTIC,
+        )
 
 
 def _input_fault(call: ClassificationLoss) -> _Fault | None:

@@ -10,15 +10,27 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from debugkit._torch_private import in_backward, in_transform, is_compiled
 from debugkit.finding import NotExamined, SourceLine
-from debugkit.frames import user_line
+from debugkit.frames import own_line, user_line
 from debugkit.probe import Probe
 from debugkit.recorders.loader_reads import LoaderReads
 from debugkit.recorders.module_calls import ModuleCalls, every_call
 from debugkit.recorders.patches import Patches
-from debugkit.rules.dk321_validation_on_training_batch import PASSES, Source, ValidationInputs, ValidationOnTraining
+from debugkit.rules.dk321_validation_on_training_batch import (
+    PASSES,
+    NamedValidation,
+    SameData,
+    Source,
+    ValidationInputs,
+    ValidationOnTraining,
+)
+from debugkit.rules.dk321_validation_on_training_batch.validation_names import (
+    argument_for_validation,
+    name_for_validation,
+)
 from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
@@ -72,8 +84,18 @@ class _Phase:
     is_dismissed: bool = False
     source: Source | None = None
     others: bool = False
+    others_validate: bool = False
+    """The same, without a graph: not the model that a script trains next."""
     batch: _Inputs | None = None
     """The last batch of the training loader."""
+    in_eval: bool = True
+    """Whether the model was in eval mode in each pass."""
+    reread: tuple[str | None, int, SourceLine | None] | None = None
+    """Of a loader that reads the training data set: its name for validation, the number of samples, and the line."""
+    compared: int = 0
+    """`id()` of the loader whose data set was compared last with that of the training loader."""
+    is_other_data: bool = False
+    """Whether a batch of other data was read."""
     at: SourceLine | None = None
     read_at: SourceLine | None = None
     watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -95,6 +117,9 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
         self._phase = _Phase()
         self._running = self._steps = self._validations = self._moves = 0
         self._found: list[ValidationOnTraining] = []
+        self._named: list[NamedValidation] = []
+        self._same: list[SameData] = []
+        self._other_data = 0
 
     def __enter__(self) -> Self:
         if is_compiled(self.setup.model):
@@ -120,7 +145,9 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
 
     @property
     def observation(self) -> ValidationInputs:
-        return ValidationInputs(self._validations, tuple(self._found))
+        return ValidationInputs(
+            self._validations, tuple(self._found), tuple(self._named), tuple(self._same), self._other_data
+        )
 
     def _delivered(self, loader: Any, _iteration: int, batch: Any) -> None:
         phase, is_training = self._phase, self._training_loader is not None and self._training_loader() is loader
@@ -128,15 +155,30 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
         if not is_training:
             phase.unused += 1
             phase.is_fresh = True
+            if not phase.is_other_data and phase.compared != id(loader):
+                phase.compared = id(loader)
+                self._compare_data(phase, loader)
             phase.read_at = phase.read_at or user_line()
         elif not torch.is_grad_enabled() or not self.setup.model.training:
             phase.batch = _Inputs.of(batch)
+
+    def _compare_data(self, phase: _Phase, loader: Any) -> None:
+        training = None if self._training_loader is None else self._training_loader()
+        if training is None:  # nothing was trained yet: it may be the training loader
+            return
+        if not _has_same_rows(loader, training):
+            phase.is_other_data, phase.reread = True, None
+        elif phase.reread is None:
+            several = (_length(training) or 0) >= PASSES
+            name = name_for_validation(loader) if several else None
+            phase.reread = name, _length(training.dataset) or 0, own_line()
 
     def _before(self, _path: str, model: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or in_backward() or in_transform():
             return
         if model is not self.setup.model:  # a copy, which has the same hooks
             self._phase.others |= not torch.is_grad_enabled()
+            self._phase.others_validate |= not torch.is_grad_enabled()
             return
         self._running += 1
         if self._running > 1:
@@ -156,6 +198,7 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
     def _validates(self, inputs: _Inputs | None) -> None:
         phase = self._phase
         phase.passes += 1
+        phase.in_eval &= not self.setup.model.training
         phase.turns += phase.is_fresh
         phase.is_fresh = False
         if phase.is_dismissed or inputs is None or self._trained is None:
@@ -179,6 +222,7 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
         """A module was called. One with parameters, outside of the model, may get the batches of the other loader."""
         if not self._running and module is not self.setup.model and next(module.parameters(), None) is not None:
             self._phase.others = True
+            self._phase.others_validate |= not torch.is_grad_enabled()
 
     def _trains(self, *_: Any, **__: Any) -> None:
         if in_backward():
@@ -192,6 +236,7 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
     def _close(self) -> None:
         phase, self._phase = self._phase, _Phase()
         phase.watching.close()
+        self._note_names(phase)
         self._moves += phase.passes > 0 and phase.unused == 0 and phase.source is None
         if phase.passes < PASSES or phase.unused < PASSES:
             if self._moves == _MOVES and self._validations == 0:
@@ -214,6 +259,22 @@ class ValidationInputsProbe(Probe[ValidationInputs]):
         if self._validations == _VALIDATIONS:
             self.__exit__()
 
+    def _note_names(self, phase: _Phase) -> None:
+        if not phase.passes or not phase.in_eval:
+            return
+        if phase.is_other_data:
+            self._other_data += 1
+        elif phase.reread is not None:
+            name, samples, at = phase.reread
+            if name is not None:
+                self._same.append(SameData(self._steps, name, samples, at))
+        elif phase.unused == 0 and phase.source == "last" and not phase.is_dismissed and phase.at is not None:
+            named = argument_for_validation(phase.at)
+            if named is not None and len(self._named) < _VALIDATIONS:
+                self._named.append(
+                    NamedValidation(self._steps, named[0], phase.others_validate, self._differ(), named[1])
+                )
+
     def _differ(self) -> bool:
         one, two = self._trained_before, self._trained
         if one is None or two is None:
@@ -225,6 +286,23 @@ def _place(call: SourceLine | None, loop: SourceLine | None) -> SourceLine | Non
     """The line that calls the model, or the loop over the other loader if they are in different functions."""
     is_apart = call is not None and loop is not None and (call.file, call.function) != (loop.file, loop.function)
     return loop if is_apart else call
+
+
+def _has_same_rows(one: Any, two: Any) -> bool:
+    """Whether two loaders read one data set, or subsets of it with the same rows."""
+    first, second = (getattr(loader, "dataset", None) for loader in (one, two))
+    if first is None or first is second:
+        return first is not None and one is not two
+    if not isinstance(first, Subset) or not isinstance(second, Subset) or first.dataset is not second.dataset:
+        return False
+    return first.indices is second.indices or list(first.indices) == list(second.indices)
+
+
+def _length(of: Any) -> int | None:
+    try:
+        return len(of)
+    except TypeError:  # an iterable data set
+        return None
 
 
 def _some_values(tensor: Tensor) -> Tensor:

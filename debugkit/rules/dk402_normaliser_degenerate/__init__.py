@@ -20,6 +20,10 @@ relative actions produce targets that no loss can handle: -3200 in one reported 
 
 The finding is `info` if a constant such as 1e-8 is added to the spread and the values of this batch stay in range.
 
+Under `watch()`, what lines compute with the statistics in the first three steps, also inside of a method, is compared
+with the usual range. The methods are not called, and a spread of zero is not judged by itself: a NaN that it makes is
+DK201.
+
 ## Fix
 Set the spread of a constant dimension to 1, or leave the dimension out. Compute the statistics on exactly the values
 that are normalised, after any conversion to relative actions and any padding.
@@ -30,7 +34,8 @@ accepted. BatchNorm's running statistics, learnt parameters, and statistics that
 compared with data, and neither are normalisers that saw fewer than 16 rows. Where a line computes with the statistics,
 also not compared are rows of zeros, which are padding; a mean of 0 with a standard deviation of 1; statistics that
 follow the data in training (`running_mean`); distances to several centres, where one value is broadcast; and what
-the model computed with its parameters, such as a prediction that is normalised for the loss.
+the model computed with its parameters, such as a prediction that is normalised for the loss. Under `watch()`, neither
+are statistics that have changed by the eighth step, or by the end of a shorter run.
 
 ## Lesson
 [Lab 21](../../lessons/numerics/21_new_wrist.md)
@@ -82,7 +87,7 @@ class NormalisedValues:
     line: SourceLine | None = None
 
 
-@measured_by(".measure:watch_the_normalisers", cost=1, requires=("batch",))
+@measured_by(".measure:watch_the_normalisers", cost=1, requires=("batch",), in_loop=".in_loop:NormalisersProbe")
 @dataclass(frozen=True, slots=True)
 class Normalisers:
     """All normalisers of the model."""
@@ -106,7 +111,7 @@ FEWEST_ROWS = 16
     name="normaliser-degenerate",
     severity=Severity.WARNING,
     certainty=Certainty.HEURISTIC,
-    modes=("check",),
+    modes=("check", "watch"),
     needs=(Normalisers,),
 )
 def judge(seen: Normalisers, context: Context) -> Iterator[Finding]:

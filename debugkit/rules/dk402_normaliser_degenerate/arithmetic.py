@@ -78,6 +78,10 @@ class Arithmetic(FunctionObserver):
             self._follow(first, frozenset((pair.first,)))
             self._follow(second, frozenset((pair.second,)))
 
+    def forget(self) -> None:
+        """Drop the tensors of a batch."""
+        self._centred.clear()
+
     def name_of(self, func: Callable[..., Any]) -> str | None:
         return getattr(func, "__name__", None)
 

@@ -46,14 +46,14 @@ class _Owner:
 
 def watch_the_normalisers(setup: TrainingSetup) -> Normalisers:
     """Read all statistics; run one pass to record what the methods return, or what a line computes with them."""
-    owners = list(_owners(setup))
+    owners = list(owners_of(setup))
     if not owners:
         raise NotExamined("No statistics (mean and std, min and max, q01 and q99) were found on any module.")
     statistics = tuple(_read(owner, names, *pair) for owner in owners for names, *pair in owner.statistics)
     with contextlib.ExitStack() as recording:
         for owner in owners:
             recording.enter_context(_recording(owner))
-        arithmetic = Arithmetic([pair for index, owner in enumerate(owners) for pair in _pairs(index, owner)])
+        arithmetic = Arithmetic([pair for index, owner in enumerate(owners) for pair in followed_pairs(index, owner)])
         mode = attach(arithmetic)
         recording.callback(detach, arithmetic, mode)
         with contextlib.suppress(NotExamined):  # without a loss, the statistics can still be judged
@@ -63,11 +63,11 @@ def watch_the_normalisers(setup: TrainingSetup) -> Normalisers:
     values = [_summary(owner) for owner in owners if owner.outputs]
     for found in by_line(arithmetic.found):
         if len(found.values) and not any(owners[pair.owner].outputs for pair in found.pairs):
-            values.append(_computed(found, owners))
+            values.append(computed_values(found, owners))
     return Normalisers(statistics, tuple(values))
 
 
-def _pairs(index: int, owner: _Owner) -> Iterator[tuple[Pair, torch.Tensor, torch.Tensor]]:
+def followed_pairs(index: int, owner: _Owner) -> Iterator[tuple[Pair, torch.Tensor, torch.Tensor]]:
     """The statistics that do not change in training and that differ from 0 and 1, with which nothing is normalised."""
     held = _attributes(owner.thing)
     for names, middle, spread in owner.statistics:
@@ -79,7 +79,7 @@ def _pairs(index: int, owner: _Owner) -> Iterator[tuple[Pair, torch.Tensor, torc
         yield Pair(index, names, is_range), held[names[0]], held[names[1]]
 
 
-def _computed(found: Normalised, owners: list[_Owner]) -> NormalisedValues:
+def computed_values(found: Normalised, owners: list[_Owner]) -> NormalisedValues:
     """The values of one line. Where pairs share their tensors, it is the pair that the line names."""
     text = linecache.getline(found.line.file, found.line.line) if found.line is not None else ""
     pair = next((pair for pair in found.pairs if pair.names[0] in text), found.pairs[0])
@@ -87,7 +87,7 @@ def _computed(found: Normalised, owners: list[_Owner]) -> NormalisedValues:
     return _summary_of(found.values, owner, pair.names, found.line)
 
 
-def _owners(setup: TrainingSetup) -> Iterator[_Owner]:
+def owners_of(setup: TrainingSetup) -> Iterator[_Owner]:
     """Modules with a pair of statistics as buffers, frozen parameters or attributes, and objects that modules hold."""
     seen: set[int] = set()
     for module, path in setup.module_paths.items():

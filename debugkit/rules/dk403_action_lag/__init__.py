@@ -21,7 +21,8 @@ correlates at every lag. Dimensions of action and state are matched by index. Th
 state or as a target position, whichever correlates better.
 
 ## Cost
-Reads the batch, or the first 256 frames of a data set whose frames have an episode index.
+Reads the batch, or the first 256 frames of a data set whose frames have an episode index. `debugkit run` reads the
+arguments of one call of the model: trajectories (B, T, D) of state and action.
 
 ## Lesson
 No lab of its own.
@@ -67,7 +68,7 @@ AHEAD = 0.1
     name="action-lag",
     severity=Severity.INFO,
     certainty=Certainty.STATISTICAL,
-    modes=("check", "loader"),
+    modes=("check", "loader", "call"),
     needs=(ActionLag,),
 )
 def judge(seen: ActionLag, context: Context) -> Iterator[Finding]:

@@ -25,8 +25,9 @@ The cosine, the ratio of the norms, the relative difference and its floor, and t
 `watch()`, the number of calls of `backward()` per step, the steps, and whether the gradients were clipped; with
 Accelerate or the Trainer, their number of micro-batches as well.
 
-The graph of the loss shows by which numbers it was divided. A division by the number of micro-batches counts only if
-the divisor is named after accumulation in the source, as `ACCUM` or `gradient_accumulation_steps`.
+The graph of the loss shows by which numbers it was divided or multiplied: `loss * (1 / ACCUM)` is a division, too. A
+division by the number of micro-batches counts only if the divisor is named after accumulation in the source, as `ACCUM`
+or `gradient_accumulation_steps`.
 
 ## Fix
 Sum the loss in each micro-batch, and divide by the number of valid tokens in all micro-batches. Where all micro-batches
@@ -41,7 +42,8 @@ random noise. If your trainer passes `num_items_in_batch`, use a `loss_fn` that 
 
 Under `watch()`:
 
-- A loss that is multiplied or divided by a number, a sum that is divided by a count, and gradients that are divided.
+- A loss that is multiplied or divided by a number, a sum that is divided by a count, gradients that are divided, and
+  `backward(gradient=…)`.
 - `backward()` at several lines, as for real and generated samples, several losses of one forward pass, tasks whose
   gradients reach different parameters, gradients that are reset in between, and several optimizers.
 - With Accelerate, a loss divided by a number that is equal by chance, as in half a squared error or a mean over heads.

@@ -15,6 +15,7 @@ from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
+from debugkit.recorders.patches import Patches
 from debugkit.rules.dk507_accumulation_scale import AccumulatedStep, AccumulatedSteps, FrameworkScale
 from debugkit.rules.dk507_accumulation_scale.frameworks import framework_scale
 from debugkit.rules.dk507_accumulation_scale.means import is_unscaled_mean
@@ -53,6 +54,8 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
         small = [p for p in self._parameters if p.numel() <= _LARGEST_COPY]
         self._sample = max(small, key=lambda p: p.numel(), default=None)
         self._calls = ModuleCalls([("", setup.model)], before=self._called)
+        self._patches = Patches()
+        self._is_weighted = False  # the running backward() was given a gradient of its loss
         self._forwards = 0
         self._since = _Since()
         self._before: Versions = {}
@@ -66,15 +69,21 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
 
     def __enter__(self) -> Self:
         self._calls.__enter__()
+        self._patches = Patches()
+        self._patches.around(torch.autograd, "backward", before=self._given)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._calls.remove()
+        self._patches.__exit__(None, None, None)
         self._copy = self._factor = None
 
     def _called(self, _path: str, _module: nn.Module, _args: Any, _kwargs: Any) -> None:
         if torch.is_grad_enabled() and not in_backward():
             self._forwards += 1
+
+    def _given(self, _tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any) -> None:
+        self._is_weighted |= grad_tensors is not None and not in_backward()  # checkpointing gives them
 
     def before_backward(self, losses: Sequence[Tensor], /) -> None:
         if self._in_step or self._done:
@@ -100,7 +109,8 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
             return
         since, self._after = self._since, self._versions()
         reached = frozenset(key for key, seen in self._after.items() if seen != self._before.get(key))
-        since.means &= since.reached in (None, reached)
+        since.means &= since.reached in (None, reached) and not self._is_weighted
+        self._is_weighted = False
         since.reached = reached
         gradient = None if self._sample is None else self._sample.grad
         self._copy = None
@@ -123,6 +133,8 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
         self._in_step = False
 
     def end_step(self, _step: int, /) -> None:
+        if self._done:
+            return
         since, factor = self._since, self._factor
         if since.calls:
             value = math.nan if factor is None else float(factor)
@@ -130,7 +142,7 @@ class AccumulatedStepsProbe(Probe[AccumulatedSteps]):
             self._steps.append(AccumulatedStep(since.calls, since.means, value, since.at, framework))
         self._since, self._copy, self._factor = _Since(), None, None
         if self._done:
-            self._calls.remove()
+            self.__exit__()
 
     @property
     def _done(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from debugkit._torch_private import divisor_of
+from debugkit._torch_private import divisor_of, factor_of
 from debugkit.finding import SourceLine
 from debugkit.frames import definition_line, is_own, own_line
 from debugkit.rules.dk507_accumulation_scale import FrameworkScale
@@ -22,6 +22,9 @@ from debugkit.rules.dk507_accumulation_scale.means import is_unscaled_mean, term
 from debugkit.source_names import methods_called, tree_of, words_of
 
 _EXACT = 1e-3
+_ROUNDING = 1e-6
+Shares = frozenset[str]
+"""The variables that hold 1 over the number of micro-batches."""
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -37,7 +40,9 @@ def framework_scale(loss: Tensor) -> FrameworkScale | None:
     before = last.next_functions[0][0]
     if steps > 1:
         at = own_line()
-        divided = before.next_functions[0][0] if divisor_of(before) == steps else None
+        factor = factor_of(before)
+        by_steps = factor is not None and abs(factor * steps - 1) <= _ROUNDING
+        divided = before.next_functions[0][0] if by_steps else None
         if divided is None or not is_unscaled_mean(divided) or len(terms_of(divided)) == steps:
             return None
         return FrameworkScale("divided twice", steps, at) if at is not None and _divides(at) else None
@@ -82,22 +87,52 @@ def _divides(at: SourceLine) -> bool:
     if len(calls) != 1 or not calls[0].args:
         return False
     given = calls[0].args[0]
+    before = list(_executed(_scope(tree, at.line), at.line))
+    shares = frozenset(name for node in [*tree.body, *before] for name in _share_assigned(node))
     if isinstance(given, ast.Name):
-        return any(_assigns_quotient(node, given.id) for node in _executed(_scope(tree, at.line), at.line))
-    return _is_quotient(given)
+        return any(_assigns_quotient(node, given.id, shares) for node in before)
+    return _is_quotient(given, shares)
 
 
-def _assigns_quotient(node: ast.stmt, name: str) -> bool:
+def _assigns_quotient(node: ast.stmt, name: str, shares: Shares) -> bool:
     match node:
         case ast.Assign(targets=[ast.Name(id=target)], value=value):
-            return target == name and _is_quotient(value)
+            return target == name and _is_quotient(value, shares)
         case ast.AugAssign(target=ast.Name(id=target), op=ast.Div(), value=value):
             return target == name and _is_accumulation(value)
+        case ast.AugAssign(target=ast.Name(id=target), op=ast.Mult(), value=value):
+            return target == name and _is_share(value, shares)
     return False
 
 
-def _is_quotient(node: ast.expr) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _is_accumulation(node.right)
+def _is_quotient(node: ast.expr, shares: Shares) -> bool:
+    """Whether it is `loss / accum`, `loss * (1 / accum)`, or the same with a method."""
+    match node:
+        case ast.BinOp(op=ast.Div(), right=divisor):
+            return _is_accumulation(divisor)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _is_share(left, shares) or _is_share(right, shares)
+        case ast.Call(func=ast.Attribute(attr="div" | "true_divide"), args=[divisor]):
+            return _is_accumulation(divisor)
+        case ast.Call(func=ast.Attribute(attr="mul" | "multiply"), args=[factor]):
+            return _is_share(factor, shares)
+    return False
+
+
+def _is_share(node: ast.expr, shares: Shares) -> bool:
+    """Whether it is `1 / accum`, or a variable with this value."""
+    match node:
+        case ast.BinOp(left=ast.Constant(), op=ast.Div(), right=divisor):
+            return _is_accumulation(divisor)
+        case ast.Name(id=name):
+            return name in shares
+    return False
+
+
+def _share_assigned(node: ast.stmt) -> Iterator[str]:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_share(value, frozenset()):
+            yield name
 
 
 def _is_accumulation(node: ast.expr) -> bool:

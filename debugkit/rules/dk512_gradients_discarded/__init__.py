@@ -4,16 +4,17 @@
 `optimizer.step()` outside of the loop over the batches, which calls `zero_grad()` and `backward()`: between two steps,
 the gradients of three or more batches were computed and reset, and the step used those of the last batch, or none. Two
 such periods in a row are a finding, if at least half of all steps are of this kind. Of periods with two discarded
-batches, as where three are accumulated and reset each time, six in a row are needed. A run that has only one such
-period is a finding if it has eight batches or more, and no other step.
+batches, as where three are accumulated and reset each time, six in a row are needed. Of periods with two batches, of
+which one was discarded, eight in a row are needed, and the loss of both must be divided by 2, as for accumulation. A
+run that has only one such period is a finding if it has eight batches or more, and no other step.
 
 ## Why it hurts
 An epoch changes the weights once instead of once for each batch. All batches are read and computed, but only the last
 one is learned from, so training is slower by the number of batches. The loss falls slowly, and no error is raised.
 
 ## Evidence
-The number of such periods, how many gradients were reset in them and the threshold for one period, 2, and how many
-`backward()` calls there were. The line is that of `optimizer.step()`.
+The number of such periods, how many gradients were reset in them and the threshold for one period, 2 (or 1 if the
+losses were divided by 2), and how many `backward()` calls there were. The line is that of `optimizer.step()`.
 
 ## Fix
 Move `optimizer.step()` into the loop over the batches, after `backward()`. To accumulate gradients over several
@@ -26,6 +27,8 @@ batches, call `zero_grad()` only after a step.
 - Steps that a GradScaler or a test for finite values skips.
 - Scores, saliency and Fisher information from the gradients of some batches: other steps use theirs, or another line
   calls their `backward()`.
+- One discarded gradient in each step whose loss is not divided: a probe of gradients, an attack, the noise scale.
+- Two losses with parameters of their own, or with `backward()` calls on different lines.
 - Parameters that change between the calls of `backward()`: SAM, updates written by hand.
 
 ## Cost
@@ -52,7 +55,8 @@ from debugkit.rule_text import counted
 DISCARDED = 2
 """Gradients that were reset before a step."""
 _MANY_DISCARDED = 3
-_IN_A_ROW = {_MANY_DISCARDED: 2, DISCARDED: 6}
+_ONE_DISCARDED = 1
+_IN_A_ROW = {_MANY_DISCARDED: 2, DISCARDED: 6, _ONE_DISCARDED: 8}
 """Discarded gradients of each period, and how many periods in a row show that it is no accident."""
 _BATCHES = 8
 Used = Literal["last", "none", "other"]
@@ -68,7 +72,9 @@ class Period(PlainData):
     """The class of the optimizer whose step ended the period; empty at the end of the run."""
     backwards: int
     discarded: int
-    """Gradients whose sum was None or zero when the next one arrived, or at the step; 0 if that occurred only once."""
+    """Gradients whose sum was None or zero when the next one arrived, or at the step; 0 if that occurred only once.
+
+    1 only if two arrived, of losses that were `divided`."""
     used: Used
     """The gradients of the step: what the last `backward()` left, but for their scale; none; or others."""
     one_place: bool
@@ -77,11 +83,18 @@ class Period(PlainData):
     """Whether the parameters kept their values from the second `backward()` to the step."""
     at: SourceLine | None
     """The line of the step."""
+    divided: bool = False
+    """Whether there were two calls of `backward()`, each with a loss that was divided by 2."""
+
+    @property
+    def enough(self) -> int:
+        """How many discarded gradients show that they were not meant to be."""
+        return _ONE_DISCARDED if self.divided else DISCARDED
 
     @property
     def is_wasted(self) -> bool:
         """Whether the gradients were computed to be used, and were not."""
-        return self.discarded >= DISCARDED and self.used != "other" and self.one_place and self.unchanged
+        return self.discarded >= self.enough and self.used != "other" and self.one_place and self.unchanged
 
 
 @observed_by(".measure:PeriodsProbe")
@@ -123,7 +136,7 @@ def judge(seen: Periods, context: Context) -> Iterator[Finding]:
             "steps": seen.steps,
             "backwards": backwards,
             "discarded": lost,
-            "threshold": DISCARDED,
+            "threshold": wasted[0].enough,
         },
         fix="Call `optimizer.step()` in the loop over the batches, after `backward()`. To accumulate gradients, reset "
         "them only after the step.",

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from debugkit._torch_private import in_backward, version_of
+from debugkit._torch_private import divisor_of, in_backward, version_of
 from debugkit.finding import SourceLine
 from debugkit.frames import is_users, user_line
 from debugkit.held_parameters import held_parameters, smallest_trained
@@ -35,6 +35,8 @@ _REMEMBERED = 64
 _PATIENCE = 32
 """Steps with gradients of which none was discarded, after which nothing is observed any more."""
 _PARALLEL = 0.999
+_MICRO_BATCHES = 2
+"""Of which one discarded is enough, if each loss is divided by their number."""
 _FRAMES = 8
 
 
@@ -52,6 +54,8 @@ class _Watched:
     """Its values, if an earlier one was reset."""
     start: Tensor | None = None
     """The parameter at the second backward pass."""
+    first: Tensor | None = None
+    """The parameter at the first, if its loss is divided by 2."""
 
     @property
     def is_doubtful(self) -> bool:
@@ -61,7 +65,7 @@ class _Watched:
     def forget(self) -> None:
         """A step has ended the period."""
         self.arrived, self.resets = 0, []
-        self.left = self.copy = self.start = None
+        self.left = self.copy = self.start = self.first = None
 
     def resets_before(self, held: Tensor | None) -> list[tuple[int, Tensor | None]]:
         """The reset, if any, after which the gradient is `held`: at the arrival of another one, or at the step."""
@@ -83,8 +87,21 @@ class _Watched:
 
     def count(self) -> int:
         """The number that was discarded, if in more than one reset; waits for the device."""
-        found = [arrived for arrived, zero in self.resets if zero is None or bool(zero)]
+        found = self._found()
         return found[-1] if len(found) > 1 else 0
+
+    def lost_the_first(self) -> bool:
+        """Whether two gradients arrived for the same weights, and the first was reset before the second.
+
+        It waits for the device if there was a reset."""
+        if self.arrived != _MICRO_BATCHES or self._found() != [1] or self.first is None or self.start is None:
+            return False
+        return torch.equal(self.first, self.start)
+
+    def value(self) -> Tensor | None:
+        """A copy of the parameter."""
+        parameter = self.parameter()
+        return None if parameter is None else parameter.detach().clone()
 
     def moved(self) -> bool:
         """Whether the parameter has changed since the second backward pass; waits for the device."""
@@ -99,6 +116,10 @@ class _Watched:
         if gradient is None or not bool((gradient != 0).any()):
             return "none" if reads_grad else "other"
         return "last" if self.copy is not None and _is_scaled(gradient, self.copy) else "other"
+
+    def _found(self) -> list[int]:
+        """How many had arrived at each reset."""
+        return [arrived for arrived, zero in self.resets if zero is None or bool(zero)]
 
     def _is_left(self, held: Tensor) -> bool:
         return self.left is not None and self.left[0]() is held and self.left[1] == version_of(held)
@@ -119,6 +140,7 @@ class PeriodsProbe(Probe[Periods]):
         # of the period that has begun
         self._backwards = 0
         self._places: set[tuple[Any, ...]] = set()
+        self._divided = 0
         self._counters: list[int] | None = None
 
     def __enter__(self) -> Self:
@@ -165,7 +187,7 @@ class PeriodsProbe(Probe[Periods]):
         self._handles.append(parameter.register_hook(arrives))  # type: ignore[no-untyped-call]
         self._handles.append(parameter.register_post_accumulate_grad_hook(is_added))  # type: ignore[no-untyped-call]
 
-    def _before_backward(self, *_: Any, **__: Any) -> None:
+    def _before_backward(self, tensors: Any = None, *_: Any, **__: Any) -> None:
         if in_backward():
             return
         if self._has_seen_enough:  # not at the step: PyTorch iterates over its hooks there
@@ -174,11 +196,14 @@ class PeriodsProbe(Probe[Periods]):
         self._backwards += 1
         if len(self._places) < 2:
             self._places.add(_place())
+        self._divided += _is_divided(tensors)
+        if self._backwards == self._divided == 1:
+            for watched in self._watched.values():
+                watched.first = watched.value()
         if self._backwards == 2:
             self._counters = self._versions()
             for watched in self._watched.values():
-                if (parameter := watched.parameter()) is not None:
-                    watched.start = parameter.detach().clone()
+                watched.start = watched.value()
 
     def _after_backward(self, *_: Any, **__: Any) -> None:
         if not in_backward():
@@ -201,6 +226,8 @@ class PeriodsProbe(Probe[Periods]):
             if parameter is not None:
                 one.resets += one.resets_before(parameter.grad)
         candidates = [one for one in arrived if one.is_doubtful and one.count() >= DISCARDED]
+        if self._backwards == self._divided == _MICRO_BATCHES and all(one.lost_the_first() for one in arrived):
+            candidates = arrived
         if candidates:
             uses = {one.used(optimizer) for one in candidates}
             used = uses.pop() if len(uses) == 1 else "other"
@@ -211,9 +238,10 @@ class PeriodsProbe(Probe[Periods]):
             step=self._steps,
             optimizer=optimizer,
             backwards=self._backwards,
-            discarded=max(one.count() for one in candidates),
+            discarded=max(1 if one.lost_the_first() else one.count() for one in candidates),
             used=used,
             one_place=len(self._places) == 1,
+            divided=self._backwards == self._divided == _MICRO_BATCHES,
             unchanged=self._counters == self._versions() and not any(one.moved() for one in candidates),
             at=at,
         )
@@ -224,7 +252,7 @@ class PeriodsProbe(Probe[Periods]):
 
     def _forget(self, *_: Any, **__: Any) -> None:
         """A new period begins."""
-        self._backwards, self._places, self._counters = 0, set(), None
+        self._backwards, self._divided, self._places, self._counters = 0, 0, set(), None
         for watched in self._watched.values():
             watched.forget()
 
@@ -257,6 +285,16 @@ def _place() -> tuple[Any, ...]:
             found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
+
+
+def _is_divided(tensors: Any) -> bool:
+    """Whether `backward()` starts from a loss divided by the number of micro-batches, which may have been scaled."""
+    node = getattr(tensors, "grad_fn", None)
+    if node is None:
+        return False
+    if node.name().startswith("Mul"):
+        node = node.next_functions[0][0]
+    return node is not None and divisor_of(node) == _MICRO_BATCHES
 
 
 def _is_scaled(gradient: Tensor, left: Tensor) -> bool:

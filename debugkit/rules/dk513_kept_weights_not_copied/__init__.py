@@ -1,8 +1,12 @@
-"""The best weights were kept without a copy, as references to the model's own, so loading them changes nothing.
+"""Weights were kept or averaged without a copy, as references to the model's own, so the update changes nothing.
 
 ## What it finds
 A `load_state_dict()` whose tensors are those of the module itself. They come from an earlier `state_dict()` of it, and
 the module was trained, or loaded other weights, in between.
+
+Also a moving average of weights (an EMA, a teacher, a target network) whose update reads nothing but the tensors that
+it writes: the average is the trained model itself, as after `ema.model = model`, or the average was passed where the
+trained model should have been.
 
 ## Why it hurts
 `state_dict()` returns references and not copies. `best = model.state_dict()` therefore follows the training: after the
@@ -11,18 +15,31 @@ validation loss is that of the best epoch, and the model that is used is the las
 are put aside while an average is validated. PyTorch's tutorial on
 [saving models](https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html) warns about it.
 
+`average.lerp_(weight, 0.01)` changes nothing if both are one tensor, and `average.mul_(0.99).add_(weight, alpha=0.01)`
+then makes it smaller in each step. An average that is the model itself is evaluated as if it were smoother. One that
+never receives the trained weights stays at the initialisation.
+
 ## Evidence
 How many tensors were loaded, all of them the module's own, and the optimizer steps and loads in between. The line is
 that of the `state_dict()`, and the evidence names that of the load.
 
+For an average: how many tensors were written, in how many steps, and whether an optimizer holds them. The
+addresses of the tensors and the numbers in the calls are compared, in the first three steps; two of them are needed.
+The line is that of the update.
+
 ## Fix
 Keep a copy: `best = copy.deepcopy(model.state_dict())`, or save it to a file.
+For an average, `copy.deepcopy(model)` before the training, and the trained model's parameters in each update.
 
 ## When it stays silent
 - Copies: `copy.deepcopy`, `clone()`, tensors on another device, a file.
 - A state dict that is loaded before anything changed, such as one in which some entries were replaced.
 - A load of which at least one tensor comes from elsewhere: an average of several models, part of a checkpoint.
 - Kept weights that are never loaded: what a program saves to a file in the end cannot be told from what it means to.
+- An update in which a part is shared on purpose, such as an encoder: other tensors of the same function receive others.
+- Averages that receive another tensor: EMA, `AveragedModel`, soft targets, and a frozen teacher that is not updated.
+- `copy_()` of a tensor onto itself, and products and sums that are no average: weight decay, noise, symmetric weights.
+- Averages that begin after the third step, or are computed with a factor on a device.
 - A `state_dict()` from before `debugkit.watch()`; `debugkit run` sees the whole script.
 
 ## Lesson
@@ -38,7 +55,10 @@ from debugkit.finding import Certainty, Finding, NotExamined, Severity, SourceLi
 from debugkit.observation import observed_by
 from debugkit.plain_data import PlainData, short_line
 from debugkit.rule import Context, rule
-from debugkit.rule_text import counted
+from debugkit.rule_text import counted, verb
+
+_STEPS = 2
+"""In which an average was of itself."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +85,27 @@ class KeptWeights(PlainData):
     own: tuple[OwnWeightsLoaded, ...]
 
 
+@dataclass(frozen=True)
+class SelfAverage(PlainData):
+    """The averages that one function of the program wrote, each of a tensor with itself."""
+
+    tensors: int
+    steps: int
+    """The steps in which they were written, of the first three."""
+    trained: bool
+    """Whether an optimizer that stepped holds one of the tensors."""
+    at: SourceLine | None
+
+
+@observed_by(".averages:AveragesProbe")
+@dataclass(frozen=True)
+class SelfAverages(PlainData):
+    """The functions of the program that wrote averages of weights, and those that wrote no others than these."""
+
+    averages: int
+    of_themselves: tuple[SelfAverage, ...]
+
+
 @rule(
     "DK513",
     name="kept-weights-not-copied",
@@ -72,9 +113,13 @@ class KeptWeights(PlainData):
     certainty=Certainty.PROOF,
     modes=("watch",),
     needs=(KeptWeights,),
+    uses=(SelfAverages,),
 )
-def judge(seen: KeptWeights, context: Context) -> Iterator[Finding]:
-    if not seen.loads:
+def judge(seen: KeptWeights, averages: SelfAverages | None, context: Context) -> Iterator[Finding]:
+    for average in averages.of_themselves if averages is not None else ():
+        if average.steps >= _STEPS:
+            yield _of_itself(average, context)
+    if not seen.loads and not (averages and averages.averages):
         raise NotExamined("No state dict was loaded while the loop was watched.")
     for one in seen.own:
         changes = [
@@ -93,3 +138,27 @@ def judge(seen: KeptWeights, context: Context) -> Iterator[Finding]:
             },
             fix="Keep a copy: `copy.deepcopy(model.state_dict())`.",
         )
+
+
+def _of_itself(average: SelfAverage, context: Context) -> Finding:
+    tensors = f"{counted(average.tensors, 'tensor')} {verb(average.tensors, 'was', 'were')}"
+    itself = verb(average.tensors, "itself", "themselves")
+    what = (
+        "the average is the trained weights themselves, and no copy of them"
+        if average.trained
+        else "no trained weights enter the average"
+    )
+    return context.finding(
+        f"{tensors} averaged with {itself} in each of {counted(average.steps, 'step')}: {what}.",
+        module="",
+        at=average.at,
+        evidence={
+            "tensors": average.tensors,
+            "steps": average.steps,
+            "trained": average.trained,
+            "threshold": _STEPS,
+        },
+        fix="Average into a copy that is made before the training: `copy.deepcopy(model)`."
+        if average.trained
+        else "Pass the parameters of the trained model to the update.",
+    )

@@ -87,7 +87,7 @@ class KeptWeightsProbe(Probe[KeptWeights]):
         first = kept[0]
         if (first.steps, first.loads) == (self._steps, self._loads):
             return None
-        own = {one.data_ptr() for one in (*module.parameters(), *module.buffers()) if _is_plain(one)}
+        own = {one.data_ptr() for one in (*module.parameters(), *module.buffers()) if is_plain(one)}
         changed = [version_of(one) > known.version for one, known in zip(tensors, kept, strict=True)]
         if not any(changed) or not all(one.data_ptr() in own for one in tensors):
             return None
@@ -103,9 +103,9 @@ class KeptWeightsProbe(Probe[KeptWeights]):
 
 def _tensors(state: Any) -> list[Tensor]:
     values = state.values() if isinstance(state, Mapping) else ()
-    return [one for one in values if isinstance(one, Tensor) and _is_plain(one) and one.numel()]
+    return [one for one in values if isinstance(one, Tensor) and is_plain(one) and one.numel()]
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def is_plain(tensor: Tensor) -> bool:
     """Whether it has an address: no distributed, fake or otherwise wrapped tensor."""
     return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta

@@ -22,7 +22,7 @@ from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient, Accumul
 from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMode, PassesWithoutGradients
 from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.rules.dk512_gradients_discarded import Period, Periods
-from debugkit.rules.dk513_kept_weights_not_copied import KeptWeights, OwnWeightsLoaded
+from debugkit.rules.dk513_kept_weights_not_copied import KeptWeights, OwnWeightsLoaded, SelfAverage, SelfAverages
 from debugkit.rules.dk605_hooks_accumulate import HookCounts, RisingHooks
 
 LETTERS: dict[str, EventKind] = {
@@ -290,6 +290,13 @@ def test_periods_in_a_row_are_a_finding_unless_most_steps_are_of_another_kind() 
     assert not judged("DK512", periods(1, 3, steps=3))
 
 
+def test_one_discarded_gradient_counts_only_if_the_losses_were_divided() -> None:
+    eight = range(1, 9)
+    assert judged("DK512", periods(*eight, steps=8, backwards=2, discarded=1, divided=True))
+    assert not judged("DK512", periods(*eight, steps=8, backwards=2, discarded=1))
+    assert not judged("DK512", periods(*eight[:7], steps=7, backwards=2, discarded=1, divided=True))
+
+
 @pytest.mark.parametrize("change", [{"discarded": 2}, {"used": "other"}, {"one_place": False}, {"unchanged": False}])
 def test_a_period_with_another_purpose_is_not_counted(change: dict[str, Any]) -> None:
     assert not judged("DK512", periods(1, 2, steps=2, **change))
@@ -311,14 +318,23 @@ def test_own_weights_that_were_loaded_are_named_with_what_changed_them() -> None
     kept, loaded = SourceLine("train.py", 20, "train"), SourceLine("train.py", 30, "train")
     after_steps = OwnWeightsLoaded("Policy", 4, steps=1, loads=0, kept_at=kept, loaded_at=loaded)
     after_both = replace(after_steps, steps=3, loads=2, kept_at=None)
-    first, second = judged("DK513", KeptWeights(2, (after_steps, after_both)))
+    first, second = judged("DK513", KeptWeights(2, (after_steps, after_both)), None)
     assert "(1 optimizer step)" in first.message
     assert first.location.line == 20
     assert "(3 optimizer steps and 2 loads)" in second.message
     assert second.location.line == 30  # better than none
-    assert not judged("DK513", KeptWeights(1, ()))
+    assert not judged("DK513", KeptWeights(1, ()), None)
     with pytest.raises(NotExamined):
-        judged("DK513", KeptWeights(0, ()))
+        judged("DK513", KeptWeights(0, ()), None)
+
+
+@pytest.mark.parametrize(("trained", "says"), [(True, "no copy of them"), (False, "no trained weights enter")])
+def test_an_average_of_itself_needs_two_steps(trained: bool, says: str) -> None:
+    average = SelfAverage(4, 2, trained, SourceLine("train.py", 8, "update"))
+    (finding,) = judged("DK513", KeptWeights(0, ()), SelfAverages(1, (average,)))
+    assert says in finding.message
+    assert finding.location.line == 8
+    assert not judged("DK513", KeptWeights(0, ()), SelfAverages(1, (replace(average, steps=1),)))
 
 
 def test_hooks_whose_number_rises_in_each_step_are_one_finding_for_each_hook() -> None:

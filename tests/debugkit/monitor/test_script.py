@@ -301,6 +301,98 @@ def test_the_report_of_one_of_several_processes_names_its_rank(folder: Path, mon
     assert watch_script(script, []).report.title == "train.py, 4 steps watched"
 
 
+TRAJECTORIES = """
+import torch
+
+
+class Policy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(2, 2)
+
+    def forward(self, state, action):
+        return {"loss": (self.head(state) - action).abs().mean()}
+
+
+torch.manual_seed(0)
+model = Policy()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+action = torch.randn(6, STEPS, 2)
+change = action.roll(LAG, dims=1) + NOISE * torch.randn(6, STEPS, 2)
+state = torch.cat([torch.zeros(6, 1, 2), change.cumsum(1)[:, :-1]], dim=1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(state=state, action=action)["loss"].backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "lag", "noise", "said"),
+    [
+        (30, 2, 0, "follows the action 2 steps later"),
+        (40, -1, 0.2, "moves 1 step before"),
+        (30, 0, 0, ""),
+        (30, 2, 5, ""),
+    ],
+    ids=["late", "early", "together", "noise"],
+)
+def test_a_lag_of_actions_in_a_call_of_the_model_is_named(
+    folder: Path, steps: int, lag: int, noise: float, said: str
+) -> None:
+    script = folder / "train.py"
+    script.write_text(TRAJECTORIES.replace("STEPS", str(steps)).replace("LAG", str(lag)).replace("NOISE", str(noise)))
+    report = watch_script(script, [], select=["DK403"]).report
+    assert report.examined == ("DK403",)
+    assert [(str(f.severity), said in f.message, f.location.input) for f in report.findings] == [
+        ("info", True, "action")
+    ] * bool(said)
+
+
+STARTS_PROCESSES = """
+import concurrent.futures
+import multiprocessing
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train(_=0):
+    model = torch.nn.Linear(4, 2)
+    model(torch.ones(2, 4)).sum().backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+
+
+context = multiprocessing.get_context("fork")
+"""
+IN_A_PROCESS = "process = context.Process(target=train); process.start(); process.join()\n"
+
+
+@pytest.mark.parametrize(
+    ("loop", "number"),
+    [
+        (IN_A_PROCESS, "1 process, which is"),
+        ("with concurrent.futures.ProcessPoolExecutor(1, context) as pool: pool.submit(train).result()\n", "1 process"),
+        ("with context.Pool(2) as pool: pool.map(train, range(2))\n", "2 processes, which are"),
+        ("train(); " + IN_A_PROCESS, None),
+        ("list(DataLoader(TensorDataset(torch.ones(8, 4)), num_workers=1))\n", None),
+        ("", None),
+    ],
+    ids=["process", "executor", "pool", "own_loop_too", "loader", "none"],
+)
+def test_a_loop_in_processes_that_the_script_starts_is_named(folder: Path, loop: str, number: str | None) -> None:
+    script = folder / "train.py"
+    script.write_text(STARTS_PROCESSES + loop)
+    report = watch_script(script, [], select=["DK1", "DK305"]).report
+    reasons = {entry.why for entry in report.not_examined if "The script started" in entry.why}
+    assert len(reasons) == (number is not None)
+    text = " ".join(report.to_text().split())
+    assert ("0 steps watched, in this process" in text) == (number is not None)
+    if number is not None:
+        assert f"No rule was examined. The script started {number}" in text
+        assert "--no-python debugkit run train.py`" in text
+
+
 LATE = """
 import torch
 from torch import nn

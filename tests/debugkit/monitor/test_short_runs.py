@@ -11,6 +11,7 @@ import debugkit
 OF_THE_LOOP = ("DK501", "DK502", "DK503", "DK504", "DK505")
 NEED_SEVERAL_STEPS = (
     "DK115",
+    "DK117",
     "DK119",
     "DK205",
     "DK206",

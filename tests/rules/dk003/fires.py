@@ -104,3 +104,33 @@ class TwoLines(nn.Module):
 
 def every_line_is_named_at_once():
     return {"model": TwoLines(), "batch": {"ids": torch.randint(0, 10, (2, 5))}, "expect": {"count": 2}}
+
+
+class _Encoder(nn.Module):
+    """`nn.TransformerEncoder` compares the mask with a causal one, which it makes on the mask's device."""
+
+    def __init__(self, mask):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.mask = mask
+
+    def forward(self, x):
+        return {"loss": self.encoder(x, mask=self.mask(x)).square().mean()}
+
+
+def mask_of_an_encoder_that_is_on_the_cpu():
+    def mask(x):
+        return nn.Transformer.generate_square_subsequent_mask(x.shape[1])  # DK003
+
+    expect = {"severity": "info", "message": "fails at `multi_head_attention_forward`"}
+    return {"model": _Encoder(mask), "batch": {"x": torch.randn(3, 5, 8)}, "expect": expect}
+
+
+def boolean_mask_of_an_encoder_beside_a_table_with_a_device():
+    def mask(x):
+        later = torch.arange(x.shape[1], device=x.device)
+        full = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)  # DK003
+        return full.triu(len(later) - x.shape[1] + 1)
+
+    return {"model": _Encoder(mask), "batch": {"x": torch.randn(3, 5, 8)}, "expect": {"severity": "warning"}}

@@ -125,3 +125,41 @@ class MovesItsTable(nn.Module):
 
 def tensors_that_a_module_moves_itself():
     return {"model": nn.Sequential(MovesItsTable()), "batch": torch.randn(3, 4), "loss_fn": lambda m, x: m(x)["loss"]}
+
+
+class _Encoder(nn.Module):
+    """`nn.TransformerEncoder` compares the mask with a causal one, which it makes itself."""
+
+    def __init__(self, mask, **buffers):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.mask = mask
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
+
+    def forward(self, x):
+        return {"loss": self.encoder(x, mask=self.mask(self, x)).square().mean()}
+
+
+def _encoder(mask, **buffers):
+    return {"model": _Encoder(mask, **buffers), "batch": {"x": torch.randn(3, 5, 8)}}
+
+
+def causal_mask_on_the_device_of_the_data():
+    square = nn.Transformer.generate_square_subsequent_mask
+    return _encoder(lambda _, x: square(x.shape[1], device=x.device))
+
+
+def causal_mask_on_a_device_that_is_a_variable():
+    square = nn.Transformer.generate_square_subsequent_mask
+    return _encoder(lambda _, x: square(x.shape[1], device=DEVICE))
+
+
+def causal_mask_that_is_a_buffer():
+    square = nn.Transformer.generate_square_subsequent_mask(6)
+    return _encoder(lambda model, x: model.square[: x.shape[1], : x.shape[1]], square=square)
+
+
+def boolean_mask_that_is_moved_before_use():
+    return _encoder(lambda _, x: torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1).to(DEVICE))

@@ -25,6 +25,45 @@ def no_decay_group_of_a_model_without_biases():
     return _program(model, torch.optim.AdamW(groups))
 
 
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.LayerNorm(3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return {"loss": self.head(self.norm(x)).square().mean()}
+
+
+def no_decay_group_beside_another_one():
+    """As with a rate for each layer: a layer without biases has an empty group."""
+    model = Normed()
+    groups = [
+        {"params": [model.head.weight], "weight_decay": 0.1},
+        {"params": [model.head.bias, *model.norm.parameters()], "weight_decay": 0.0},
+        {"params": [], "weight_decay": 0.0, "lr": 1e-4},
+    ]
+    return _program(model, torch.optim.AdamW(groups))
+
+
+def no_weight_decay_anywhere():
+    model = Normed()
+    groups = [{"params": model.parameters()}, {"params": [], "weight_decay": 0.0}]
+    return _program(model, torch.optim.AdamW(groups, weight_decay=0.0))
+
+
+def empty_group_with_a_weight_decay():
+    model = Normed()
+    return _program(model, torch.optim.SGD([{"params": model.parameters()}, {"params": []}], lr=0.1, weight_decay=0.01))
+
+
+def no_decay_group_whose_norms_are_frozen():
+    model = Normed()
+    model.norm.requires_grad_(False)
+    model.head.bias.requires_grad_(False)
+    groups = [{"params": model.parameters(), "weight_decay": 0.1}, {"params": [], "weight_decay": 0.0}]
+    return _program(model, torch.optim.AdamW(groups))
+
+
 def group_of_a_frozen_tower_filtered_to_nothing():
     model = Policy()
     model.vision.requires_grad_(False)

@@ -101,3 +101,32 @@ def weights_of_a_stem_whose_bias_trains():
     batch = {"x": torch.randn(8, 3, 8, 8), "label": torch.randint(4, (8,))}
     loss = lambda model, batch: F.cross_entropy(model(batch["x"]), batch["label"])  # noqa: E731
     return _program(model, batch, loss, parameter="0.weight", message="all 2 other layers train")
+
+
+def _trained(program, **expect):
+    """The same in a loop."""
+    batch, loss_fn = program.pop("batch"), program.pop("loss_fn")
+
+    def loop(model, optimizer):
+        for _ in range(9):
+            optimizer.zero_grad()
+            loss_fn(model, batch).backward()
+            optimizer.step()
+
+    return program | {"loop": loop, "expect": program["expect"] | expect}
+
+
+def head_of_a_regression_in_a_loop():
+    return _trained(head_of_a_regression())
+
+
+def new_head_of_an_adapted_model_in_a_loop():
+    return _trained(new_head_of_an_adapted_model())
+
+
+def one_of_two_heads_in_a_loop():
+    return _trained(one_of_two_heads_in_an_optimizer_that_holds_everything())
+
+
+def weights_of_a_stem_whose_bias_trains_in_a_loop():
+    return _trained(weights_of_a_stem_whose_bias_trains())

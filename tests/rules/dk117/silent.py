@@ -189,3 +189,76 @@ def codebook_that_is_moved_without_gradients():
             return self.decoder(x + (nearest - x).detach())
 
     return _program(Quantised())
+
+
+def _trained(program, before_step=lambda model, step: None, steps=9, **more):
+    """The same in a loop."""
+    batch, loss_fn = program.pop("batch"), program.pop("loss_fn")
+
+    def loop(model, optimizer):
+        optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
+        for step in range(steps):
+            for each in optimizers:
+                each.zero_grad()
+            before_step(model, step)
+            loss_fn(model, batch).backward()
+            for each in optimizers:
+                each.step()
+
+    return program | {"loop": loop} | more
+
+
+def head_that_trains_in_a_loop():
+    return _trained(head_that_trains())
+
+
+def frozen_head_that_was_trained_before_the_loop():
+    return _trained(frozen_head_that_was_trained())
+
+
+def critic_of_one_layer_that_trains_in_turn():
+    """It is frozen in the steps of the actor, and trains in those between them."""
+
+    def before_step(model, step):
+        model[2].requires_grad_(step % 6 == 5)
+        model[0].requires_grad_(step % 6 != 5)
+
+    program = _program(_policy())
+    program["optimizer"] = torch.optim.AdamW(program["model"].parameters())
+    return _trained(program, before_step)
+
+
+def head_that_is_written_between_the_steps():
+    """A head that follows another one, as in momentum contrast."""
+
+    def before_step(model, step):
+        with torch.no_grad():
+            model[2].weight.mul_(0.99)
+
+    model = _policy()
+    model[2].requires_grad_(False)
+    return _trained(_program(model), before_step)
+
+
+def linear_critic_that_another_optimizer_trains_in_a_loop():
+    return _trained(linear_critic_that_another_optimizer_trains())
+
+
+def discriminator_in_the_steps_of_its_generator():
+    return _trained(discriminator_in_the_step_of_its_generator())
+
+
+def prediction_of_a_random_network_in_a_loop():
+    return _trained(prediction_of_a_random_network())
+
+
+def frozen_head_in_a_short_loop():
+    model = _policy()
+    model[2].requires_grad_(False)
+    return _trained(_program(model), steps=4, expect={"not_examined": "The run is too short: 4 of 8 steps"})
+
+
+def frozen_stem_of_a_model_that_was_loaded_in_a_loop():
+    program = frozen_stem_of_a_model_that_was_loaded()
+    program["model"][0].bias.requires_grad_(True)
+    return _trained(program)

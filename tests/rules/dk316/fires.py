@@ -174,3 +174,38 @@ def found_while_training():
 
     model = nn.Linear(4, 5)
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1), "loop": loop}
+
+
+def _focal(logits, target):
+    p = torch.sigmoid(logits)
+    here = target * (1 - p) ** 2 * F.logsigmoid(logits)  # DK316
+    return -(here + (1 - target) * p**2 * F.logsigmoid(-logits)).mean()
+
+
+def focal_loss_of_probabilities():
+    model = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid(), nn.Flatten(0))
+    return {
+        "model": model,
+        "batch": _batch(torch.tensor([0.0, 1, 0, 1, 1, 0])),
+        "loss_fn": lambda model, batch: _focal(model(batch["x"]), batch["target"]),
+        "expect": {"severity": "warning", "message": "between 0.5 and 0.73"},
+    }
+
+
+def score_of_a_discriminator_in_a_loop():
+    log_sigmoid = nn.LogSigmoid()
+
+    def loop(model, optimizer):
+        for _ in range(4):
+            optimizer.zero_grad()
+            score = model(torch.randn(6, 4)).squeeze(1)
+            (-log_sigmoid(score).mean()).backward()  # DK316
+            optimizer.step()
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(), nn.Linear(8, 1), nn.Sigmoid())
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+        "loop": loop,
+        "expect": {"severity": "warning"},
+    }

@@ -155,3 +155,37 @@ def per_pixel_classes():
     batch = {"image": torch.randn(2, 3, 8, 8), "target": torch.randn(2, 4, 8, 8).softmax(1)}
     model = nn.Conv2d(3, 4, 3, padding=1)
     return {"model": model, "batch": batch, "loss_fn": lambda m, b: F.cross_entropy(m(b["image"]), b["target"])}
+
+
+def _one_score(loss):
+    target = torch.tensor([0.0, 1, 0, 1, 1, 0])
+    return _program(lambda output, target: loss(output.squeeze(1), target), target, classes=1)
+
+
+def focal_loss_of_logits():
+    def loss(logits, target):
+        p = logits.sigmoid()
+        here = target * (1 - p) ** 2 * F.logsigmoid(logits)
+        return -(here + (1 - target) * p**2 * F.logsigmoid(-logits)).mean()
+
+    return _one_score(loss)
+
+
+def rewards_between_0_and_1_compared_in_pairs():
+    return _one_score(lambda score, _: -F.logsigmoid(score.sigmoid()[:3] - score.sigmoid()[3:]).mean())
+
+
+def reward_between_0_and_1_at_a_temperature():
+    return _one_score(lambda score, _: -F.logsigmoid(5.0 * score.sigmoid()).mean())
+
+
+def logarithm_of_two_sigmoids_that_is_only_logged():
+    def loss(score, target):
+        assert F.logsigmoid(score.detach().sigmoid()).isfinite().all()
+        return F.binary_cross_entropy_with_logits(score, target)
+
+    return _one_score(loss)
+
+
+def gate_of_a_gated_value():
+    return _one_score(lambda score, target: (F.logsigmoid(score) * score.sigmoid() - target).square().mean())

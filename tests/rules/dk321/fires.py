@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 TRAIN = DataLoader(TensorDataset(torch.randn(24, 3), torch.randn(24, 2)), batch_size=4, shuffle=True)
 HELD_OUT = DataLoader(TensorDataset(torch.randn(12, 3), torch.randn(12, 2)), batch_size=4)
@@ -110,3 +110,81 @@ def batch_of_the_wrong_loader():
             evaluate(model)
 
     return {**_program(loop), "expect": {"message": "got a batch of the training loader, and none of the 3 batches"}}
+
+
+def _rows(count=40):
+    return torch.randn(count, 3), torch.randn(count, 2)
+
+
+def rows_of_the_last_training_step_as_test_rows():
+    x, y = _rows()
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            model.train()
+            for rows in torch.randperm(32).split(8):
+                _step(model, optimizer, x[rows], y[rows])
+            model.eval()
+            test = rows  # DK321
+            with torch.no_grad():
+                F.mse_loss(model(x[test]), y[test])
+
+    expect = {"severity": "warning", "message": "`test` selects the inputs of the last training step"}
+    return {**_program(loop), "expect": expect}
+
+
+class _Evaluates:
+    def __init__(self, model):
+        self.model = model
+
+    def loss(self, val_x, val_y):
+        self.model.eval()
+        with torch.inference_mode():
+            return F.mse_loss(self.model(val_x), val_y)  # DK321
+
+
+def training_batch_given_to_a_function_for_validation():
+    x, y = _rows()
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            model.train()
+            for begin in range(0, 32, 8):
+                batch, target = x[begin : begin + 8], y[begin : begin + 8]
+                _step(model, optimizer, batch, target)
+            _Evaluates(model).loss(batch, target)
+
+    return {**_program(loop), "expect": {"message": "`val_x` selects"}}
+
+
+def validation_loader_of_the_training_data():
+    val_loader = DataLoader(TRAIN.dataset, batch_size=8)
+
+    def loop(model, optimizer):
+        for _ in range(2):
+            model.train()
+            for state, action in TRAIN:
+                _step(model, optimizer, state, action)
+            model.eval()
+            with torch.no_grad():
+                for state, action in val_loader:  # DK321
+                    F.mse_loss(model(state), action)
+
+    expect = {"severity": "info", "message": "`val_loader` reads the data set of the training loader itself, all 24"}
+    return {**_program(loop), "expect": expect}
+
+
+def subset_with_the_training_rows_for_validation():
+    train = DataLoader(Subset(TRAIN.dataset, range(16)), batch_size=4, shuffle=True)
+    valid = DataLoader(Subset(TRAIN.dataset, list(range(16))), batch_size=8)
+
+    def loop(model, optimizer):
+        for _ in range(2):
+            model.train()
+            for state, action in train:
+                _step(model, optimizer, state, action)
+            model.eval()
+            with torch.no_grad():
+                sum(F.mse_loss(model(state), action) for state, action in valid)  # DK321
+
+    return {**_program(loop), "expect": {"severity": "info", "message": "all 16 samples"}}

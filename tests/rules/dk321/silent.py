@@ -230,3 +230,98 @@ def tasks_validated_under_vmap():
                     torch.func.vmap(lambda w, x: torch.func.functional_call(model, w, (x,)))(weights, states)
 
     return _program(loop, not_examined=NOT_SEEN)
+
+
+def _second_loader_is_needed(loop):
+    return _program(loop, not_examined="No validation was seen that reads batches of a second torch DataLoader")
+
+
+def accuracy_of_the_last_training_rows():
+    x, y = torch.randn(40, 3), torch.randn(40, 2)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            model.train()
+            for rows in torch.randperm(32).split(8):
+                _step(model, optimizer, x[rows], y[rows])
+            model.eval()
+            with torch.no_grad():
+                F.mse_loss(model(x[rows]), y[rows])
+
+    return _second_loader_is_needed(loop)
+
+
+def rows_held_out():
+    x, y = torch.randn(40, 3), torch.randn(40, 2)
+
+    def loop(model, optimizer):
+        test = torch.arange(32, 40)
+        for _ in range(3):
+            model.train()
+            for rows in torch.randperm(32).split(8):
+                _step(model, optimizer, x[rows], y[rows])
+            model.eval()
+            with torch.no_grad():
+                F.mse_loss(model(x[test]), y[test])
+
+    return _second_loader_is_needed(loop)
+
+
+def one_batch_to_overfit_and_to_test():
+    x_test, y_test = torch.randn(8, 3), torch.randn(8, 2)
+
+    def loop(model, optimizer):
+        for _ in range(4):
+            model.train()
+            _step(model, optimizer, x_test, y_test)
+            model.eval()
+            with torch.no_grad():
+                model(x_test)
+
+    return _second_loader_is_needed(loop)
+
+
+def training_data_read_again_for_a_training_metric():
+    train_eval_loader = DataLoader(DATA, batch_size=4)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            _epoch(model, optimizer)
+            _validate(model, train_eval_loader)
+
+    return _program(loop)
+
+
+def training_data_read_again_beside_a_validation():
+    eval_loader = DataLoader(DATA, batch_size=4)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            _epoch(model, optimizer)
+            _validate(model, eval_loader)
+            _validate(model)
+
+    return _program(loop)
+
+
+def data_set_of_one_batch_that_is_also_validated():
+    data = Subset(DATA, range(4))
+    train, val_loader = DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=2)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            _epoch(model, optimizer, train)
+            _validate(model, val_loader)
+
+    return _program(loop)
+
+
+def parts_of_a_random_split():
+    train, valid = torch.utils.data.random_split(DATA, [12, 12])
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            _epoch(model, optimizer, DataLoader(train, batch_size=4, shuffle=True))
+            _validate(model, DataLoader(valid, batch_size=4))
+
+    return _program(loop)

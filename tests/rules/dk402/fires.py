@@ -166,3 +166,37 @@ def raw_images_with_statistics_of_a_dict():
         "batch": {"images": images, "action": torch.randn(32, 3)},
         "expect": {"module": "", "message": "`mean` and `std` do not fit the data"},
     }
+
+
+def _trained(program, steps=9):
+    """The same in a loop, which calls `model(**batch)`."""
+    model, batch = program["model"], program.pop("batch")
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+
+    def loop(model, optimizer):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(**batch)["loss"].backward()
+            optimizer.step()
+
+    return program | {"optimizer": optimizer, "loop": loop}
+
+
+def statistics_of_another_key_in_a_loop():
+    message = "`observation_state_mean` and `observation_state_std` do not fit the data: after normalising, dimension 2"
+    return _trained(_of_keys(Keyed("action"), module="", severity="warning", message=message))
+
+
+def bounds_of_another_key_in_a_short_loop():
+    program = _of_keys(ByKey(), module="normalisers.state", message="`min` and `max` do not fit the data")
+    return _trained(program, steps=2)
+
+
+class Method(Statistics):
+    def normalize(self, action):
+        return (action - self.mean) / self.std  # DK402
+
+
+def degrees_in_the_statistics_of_a_method_in_a_loop():
+    statistics = Method([0.0] * 3, [57.0, 60.0, 50.0])
+    return _trained(_program(statistics, torch.randn(64, 3) * 0.5, message="do not fit the data"))

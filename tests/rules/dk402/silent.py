@@ -212,3 +212,65 @@ class Bounds(nn.Module):
 def quantiles_of_the_data():
     action = torch.rand(32, 2) * torch.tensor([0.2, 20.0]) + torch.tensor([-0.1, 20.0])
     return {"model": Bounds(), "batch": {"action": action}}
+
+
+def _trained(program, after_step=lambda model, step: None, steps=9):
+    """The same in a loop, which calls `model(**batch)`."""
+    model, batch = program["model"], program.pop("batch")
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+
+    def loop(model, optimizer):
+        for step in range(steps):
+            optimizer.zero_grad()
+            model(**batch)["loss"].backward()
+            optimizer.step()
+            after_step(model, step)
+
+    return program | {"optimizer": optimizer, "loop": loop}
+
+
+def statistics_of_each_key_in_a_loop():
+    return _trained(_of_keys(Keyed()))
+
+
+def statistics_of_an_agent_that_explores_in_a_loop():
+    """They are updated in place, from what the agent has seen so far."""
+
+    def after_step(model, step):
+        if step == 4:
+            model.state_mean.copy_(torch.tensor([200.0, 90.0, 300.0]))
+
+    return _trained(_of_keys(Keyed((1.0,) * 3, (1.0,) * 3)), after_step)
+
+
+def still_joint_that_is_guarded_in_a_loop():
+    class Guarded(Statistics):
+        def normalize(self, action):
+            scaled = (action - self.mean) / self.std
+            return torch.where(self.std < 1e-4, 0.0, scaled)
+
+    action = torch.randn(32, 3)
+    action[:, 1] = 0.5
+    return _trained(_program(Guarded([0.0, 0.5, 0.0], [1.0, 1e-8, 1.0]), action))
+
+
+def a_prediction_that_is_normalised_for_the_loss_in_a_loop():
+    return _trained(_of_keys(PredictsRawUnits()))
+
+
+def method_that_counts_its_calls_in_a_loop():
+    class Counts(Statistics):
+        calls = 0
+
+        def normalize(self, action):
+            self.calls += 1
+            return super().normalize(action)
+
+    def after_step(model, step):
+        assert model.statistics.calls == step + 1
+
+    return _trained(_program(Counts([1.0] * 3, [2.0] * 3), torch.randn(32, 3) * 2 + 1), after_step)
+
+
+def images_with_imagenet_statistics_in_a_short_loop():
+    return _trained(images_with_imagenet_statistics(), steps=2)

@@ -133,6 +133,44 @@ def divided_twice_and_clipped():
     return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), 0.01), "loop": loop, "expect": expect}
 
 
+def _accelerated(backward, steps):
+    from accelerate import Accelerator
+
+    def loop(model, optimizer):
+        accelerator = Accelerator(gradient_accumulation_steps=steps, cpu=True)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        for _ in range(5 * steps):
+            with accelerator.accumulate(model):
+                x, y = _draw()
+                backward(accelerator, F.cross_entropy(model(x), y))
+                optimizer.step()
+                optimizer.zero_grad()
+
+    model = _model()
+    expect = {"severity": "warning", "message": f"The gradient is 1/{steps} of that of the whole batch"}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.05), "loop": loop, "expect": expect}
+
+
+def multiplied_by_a_share_and_divided_by_accelerate():
+    accum_steps = 3
+
+    def backward(accelerator, loss):
+        accelerator.backward(loss * (1 / accum_steps))  # DK507
+
+    return _accelerated(backward, accum_steps)
+
+
+def multiplied_by_a_variable_and_divided_by_accelerate():
+    accum_steps = 4
+
+    def backward(accelerator, loss):
+        scale = 1.0 / accum_steps
+        loss = scale * loss
+        accelerator.backward(loss)  # DK507
+
+    return _accelerated(backward, accum_steps)
+
+
 class _Classifier(nn.Module):
     """Its forward accepts arguments of the loss, as the models of transformers do."""
 

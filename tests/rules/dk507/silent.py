@@ -300,6 +300,41 @@ def accumulation_by_hand_with_an_accelerator_that_does_not_accumulate():
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.01), "loop": loop}
 
 
+def losses_multiplied_by_a_share():
+    accum = 4
+
+    def accumulate(model):
+        for _ in range(accum):
+            (_loss(model) * (1 / accum)).backward()
+
+    return _loop(accumulate)
+
+
+def gradients_of_the_losses_given_to_backward():
+    def accumulate(model):
+        for _ in range(4):
+            _loss(model).backward(gradient=torch.tensor(0.25))
+
+    return _loop(accumulate)
+
+
+def share_that_is_logged_with_accelerate():
+    accum = 2
+
+    def backward(accelerator, model):
+        loss = 0.5 * F.mse_loss(model(torch.randn(6, 4)), torch.zeros(6, 3))
+        logged = loss.item() * (1 / accum)
+        assert logged >= 0
+        accelerator.backward(loss)
+
+    return _accelerated(backward, accum)
+
+
+def half_of_a_loss_with_accelerate():
+    half = 1 / 2
+    return _accelerated(lambda accelerator, model: accelerator.backward(_loss(model) * half), 2)
+
+
 class _Classifier(nn.Module):
     def __init__(self):
         super().__init__()

@@ -137,3 +137,34 @@ def reset_before_each_of_three_micro_batches():
 
     expect = {"message": "12 of 18 batches were reset before 6 steps of AdamW, which used those of the last batch only"}
     return {**_program(loop), "expect": expect}
+
+
+def reset_before_each_of_two_micro_batches():
+    def loop(model, optimizer):
+        for _ in range(9):
+            for _micro in range(2):
+                optimizer.zero_grad()
+                (F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 2)) / 2).backward()
+            optimizer.step()  # DK512
+
+    expect = {"message": "8 of 16 batches were reset before 8 steps of AdamW, which used those of the last batch only"}
+    return {**_program(loop), "expect": expect}
+
+
+def step_after_every_second_batch():
+    loader = DataLoader(DATA, batch_size=4)
+
+    def loop(model, optimizer):
+        scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+        for _epoch in range(4):
+            for number, (state, action) in enumerate(loader, 1):
+                model.zero_grad(set_to_none=False)
+                loss = F.mse_loss(model(state), action).div(2)
+                scaler.scale(loss).backward()
+                if number % 2 == 0:
+                    scaler.unscale_(optimizer)
+                    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                    scaler.step(optimizer)  # DK512
+                    scaler.update()
+
+    return _program(loop, torch.optim.SGD, lr=0.1)

@@ -279,3 +279,141 @@ def attack_of_two_steps_before_each_step():
             optimizer.zero_grad()
 
     return _program(loop)
+
+
+def two_micro_batches_accumulated():
+    def loop(model, optimizer):
+        for _ in range(12):
+            optimizer.zero_grad(set_to_none=False)
+            for _micro in range(2):
+                (_loss(model) / 2).backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+
+    return _program(loop)
+
+
+def generator_whose_gradients_reach_the_critic():
+    """Both losses are means of two, and the same function calls `backward()`."""
+    model = nn.ModuleDict({"generator": nn.Linear(3, 8), "critic": nn.Linear(8, 8)})
+    optimizers = [torch.optim.Adam(part.parameters(), lr=0.01) for part in model.values()]
+
+    def loop(model, optimizers):
+        critic, generator = model["critic"], model["generator"]
+        for _ in range(12):
+            for own in (0, 1):
+                fake = generator(torch.randn(4, 3))
+                wrong, right = critic(fake).square().mean(), critic(torch.randn(4, 8)).square().mean()
+                optimizers[own].zero_grad()
+                ((wrong + right) / 2).backward()
+                optimizers[own].step()
+
+    return {"model": model, "optimizer": optimizers, "loop": loop}
+
+
+def penalty_on_the_gradient():
+    def loop(model, optimizer):
+        for _ in range(12):
+            state = torch.randn(4, 3, requires_grad=True)
+            optimizer.zero_grad()
+            loss = model(state).square().mean()
+            (slope,) = torch.autograd.grad(loss, state, create_graph=True)
+            ((loss + slope.square().mean()) / 2).backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def norm_of_another_loss_logged_before_each_step():
+    def loop(model, optimizer):
+        for _ in range(12):
+            (_loss(model) / 2).backward()
+            nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+            optimizer.zero_grad()
+            (_loss(model) / 2).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return _program(loop)
+
+
+def noise_scale_from_a_small_and_a_large_batch():
+    """The same lines; the norms of both gradients are compared, and the large batch is learned from."""
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            norms = []
+            for size in (4, 32):
+                optimizer.zero_grad()
+                model(torch.randn(size, 3)).square().mean().backward()
+                norms.append(nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()]))
+            optimizer.step()
+
+    return _program(loop)
+
+
+def attack_of_one_step_before_each_step():
+    def loop(model, optimizer):
+        for _ in range(12):
+            noise = torch.zeros(4, 3, requires_grad=True)
+            for _attack in range(2):
+                optimizer.zero_grad()
+                model(torch.randn(4, 3) + noise).square().mean().backward()
+                noise.data += 0.01 * noise.grad.sign()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def one_step_uphill_before_each_step():
+    """As in SAM, with a loss that is divided by 2."""
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            state = torch.randn(4, 3)
+            before = [p.detach().clone() for p in model.parameters()]
+            for ascent in range(2):
+                optimizer.zero_grad()
+                (model(state).square().mean() / 2).backward()
+                if ascent == 0:
+                    for parameter in model.parameters():
+                        parameter.data += 0.01 * parameter.grad.sign()
+            for parameter, start in zip(model.parameters(), before, strict=True):
+                parameter.data.copy_(start)
+            optimizer.step()
+
+    return _program(loop, torch.optim.SGD, lr=0.1)
+
+
+def conflict_of_two_tasks_resolved():
+    """As in PCGrad: what is used is written before the step."""
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            collected = []
+            for task in range(2):
+                optimizer.zero_grad()
+                (model(torch.randn(4, 3))[:, task].square().mean() / 2).backward()
+                collected.append([p.grad.clone() for p in model.parameters()])
+            for one, two, parameter in zip(*collected, model.parameters(), strict=True):
+                parameter.grad = one + two
+            optimizer.step()
+
+    return _program(loop)
+
+
+def two_heads_with_optimizers_that_share_a_trunk():
+    """Each optimizer resets the trunk, too; the heads have one gradient each."""
+    model = nn.ModuleDict({"trunk": nn.Linear(3, 8), "one": nn.Linear(8, 1), "two": nn.Linear(8, 1)})
+    trunk = list(model["trunk"].parameters())
+    optimizers = [torch.optim.SGD([*trunk, *model[name].parameters()], lr=0.01) for name in ("one", "two")]
+
+    def loop(model, optimizers):
+        for _ in range(12):
+            for name, optimizer in zip(("one", "two"), optimizers, strict=True):
+                optimizer.zero_grad()
+                (model[name](model["trunk"](torch.randn(4, 3)).tanh()).square().mean() / 2).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+    return {"model": model, "optimizer": optimizers, "loop": loop}

@@ -1,4 +1,6 @@
-"""Weights that are kept as references and loaded later. The line that a finding must name ends in `# DK513`."""
+"""Weights that are kept or averaged as references. The line that a finding must name ends in `# DK513`."""
+
+import copy
 
 import torch
 from torch import nn
@@ -61,3 +63,85 @@ def put_aside_while_an_average_is_validated():
             model.load_state_dict(trained)
 
     return _program(loop, message="1 load")
+
+
+def average_of_the_model_itself():
+    def loop(model, optimizer):
+        average = model
+        for _ in range(4):
+            _step(model, optimizer)
+            with torch.no_grad():
+                for mine, trained in zip(average.parameters(), model.parameters(), strict=True):
+                    mine.lerp_(trained, 0.01)  # DK513
+
+    return _program(
+        loop, message="6 tensors were averaged with themselves in each of 2 steps: the average is the trained"
+    )
+
+
+class _Average:
+    def __init__(self, model, decay):
+        self.model, self.decay = copy.deepcopy(model).requires_grad_(False), decay
+
+    @torch.no_grad()
+    def update(self, model):
+        for mine, trained in zip(self.model.parameters(), model.parameters(), strict=True):
+            mine.mul_(self.decay).add_(trained, alpha=1 - self.decay)  # DK513
+
+
+def average_that_is_passed_itself():
+    def loop(model, optimizer):
+        average = _Average(model, 0.99)
+        for _ in range(4):
+            _step(model, optimizer)
+            average.update(average.model)
+
+    return _program(loop, message="no trained weights enter the average")
+
+
+def references_in_a_dict():
+    """The values of a state dict are the model's own tensors."""
+
+    def loop(model, optimizer):
+        shadow = model.state_dict()
+        for _ in range(4):
+            _step(model, optimizer)
+            for name, value in model.named_parameters():
+                shadow[name].copy_(0.9 * shadow[name] + 0.1 * value.data)  # DK513
+
+    return _program(loop, message="the average is the trained weights themselves")
+
+
+def difference_that_is_always_zero():
+    def loop(model, optimizer):
+        trained = list(model.parameters())
+        shadow = [one.detach() for one in trained]
+        for _ in range(4):
+            _step(model, optimizer)
+            with torch.no_grad():
+                for mine, one in zip(shadow, trained, strict=True):
+                    mine.sub_(0.05 * (mine - one))  # DK513
+
+    return _program(loop, message="the average is the trained weights themselves")
+
+
+def all_weights_at_once():
+    def loop(model, optimizer):
+        shadow = [one.detach().clone() for one in model.parameters()]
+        for _ in range(4):
+            _step(model, optimizer)
+            torch._foreach_mul_(shadow, 0.99)
+            torch._foreach_add_(shadow, shadow, alpha=0.01)  # DK513
+
+    return _program(loop, message="no trained weights enter the average")
+
+
+def data_that_is_replaced():
+    def loop(model, optimizer):
+        target = model
+        for _ in range(4):
+            _step(model, optimizer)
+            for theirs, own in zip(target.parameters(), model.parameters(), strict=True):
+                theirs.data = 0.1 * own.data + 0.9 * theirs.data  # DK513
+
+    return _program(loop, message="the average is the trained weights themselves")

@@ -1,4 +1,4 @@
-"""Weights that are kept, and loads that load something."""
+"""Weights that are kept, loads that load something, and averages of two tensors."""
 
 import copy
 import io
@@ -124,3 +124,126 @@ def nothing_was_loaded():
         _step(model, optimizer)
 
     return _program(loop, expect={"not_examined": "No state dict was loaded"})
+
+
+@torch.no_grad()
+def _follow(target, online, rate):
+    for theirs, own in zip(target.parameters(), online.parameters(), strict=True):
+        theirs.lerp_(own, rate)
+
+
+def average_of_a_copy():
+    def loop(model, optimizer):
+        average = copy.deepcopy(model).requires_grad_(False)
+        for _ in range(4):
+            _step(model, optimizer)
+            _follow(average, model, 0.01)
+
+    return _program(loop)
+
+
+def average_with_a_shared_tower():
+    """What is shared is averaged with itself: first by the same loop as the head, then by a call of its own."""
+
+    def loop(model, optimizer):
+        target = Policy()
+        target.tower = model.tower
+        for _ in range(4):
+            _step(model, optimizer)
+            _follow(target, model, 0.01)
+            _follow(target.tower, model.tower, 0.05)
+
+    return _program(loop)
+
+
+def teacher_that_is_not_updated():
+    def loop(model, optimizer):
+        teacher = copy.deepcopy(model).requires_grad_(False).eval()
+        for _ in range(4):
+            optimizer.zero_grad()
+            state = torch.randn(4, 3)
+            (model(state) - teacher(state)).square().mean().backward()
+            optimizer.step()
+
+    return _program(loop, expect={"not_examined": "No state dict was loaded"})
+
+
+def target_copied_every_second_step():
+    def loop(model, optimizer):
+        target = copy.deepcopy(model)
+        for number in range(6):
+            _step(model, optimizer)
+            if number % 2 == 0:
+                target.load_state_dict(model.state_dict())
+
+    return _program(loop)
+
+
+def average_of_torch():
+    def loop(model, optimizer):
+        average = torch.optim.swa_utils.AveragedModel(
+            model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True
+        )
+        for _ in range(4):
+            _step(model, optimizer)
+            average.update_parameters(model)
+
+    return _program(loop)
+
+
+def average_written_in_other_ways():
+    def loop(model, optimizer):
+        copies = [copy.deepcopy(model).requires_grad_(False) for _ in range(4)]
+        for _ in range(4):
+            _step(model, optimizer)
+            for a, b, c, d, p in zip(*(each.parameters() for each in (*copies, model)), strict=True):
+                a.data.copy_(0.9 * a.data + 0.1 * p.data)
+                b.mul_(0.9).add_(p.data * 0.1)
+                c.sub_(0.1 * (c - p.data))
+                d.data = 0.1 * p.data + 0.9 * d.data
+
+    return _program(loop)
+
+
+def products_that_are_no_average():
+    """Weight decay written by hand, noise on the weights, a symmetric matrix, and masters that are the weights."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4))
+
+    def loop(model, optimizer):
+        average = copy.deepcopy(model)
+        for _ in range(4):
+            _step(model, optimizer)
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(weight, alpha=-0.001)
+                    weight.mul_(0.999).add_(torch.randn_like(weight), alpha=0.001)
+                    weight.copy_(weight)
+                square = model[2].weight
+                square.copy_(0.5 * square + 0.5 * square.T)
+                square.lerp_(square.T.clone(), 0.5)
+            _follow(average, model, 0.01)
+
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop}
+
+
+def tied_weights_averaged_twice():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.second.weight = self.first.weight
+
+        def forward(self, state):
+            return self.second(self.first(state).tanh())
+
+    model = Tied()
+
+    def loop(model, optimizer):
+        average = copy.deepcopy(model)
+        for _ in range(4):
+            _step(model, optimizer)
+            mine, trained = (dict(one.named_parameters(remove_duplicate=False)) for one in (average, model))
+            for name in mine:
+                mine[name].data.lerp_(trained[name].data, 0.1)
+
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop}

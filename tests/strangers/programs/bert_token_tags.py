@@ -1,6 +1,6 @@
 """A tiny BERT tags tokens: right padding, class weights, gradient checkpointing off, weight decay groups without biases.
 
-fault no_decay_group_empty: none
+fault no_decay_group_empty: DK103
 """
 import torch
 from transformers import BertConfig, BertForTokenClassification

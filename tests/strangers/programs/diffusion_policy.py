@@ -1,6 +1,6 @@
 """Diffusion policy (DDPM on action sequences, FiLM conditioning) with a bias-free warm-up EMA and DDIM sampling.
 
-fault ema_alias: none
+fault ema_alias: DK513 at "s.lerp_("
 fault noise_no_sqrt: none
 fault sample_raw_range: none
 fault same_t_batch: none

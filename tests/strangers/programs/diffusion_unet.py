@@ -1,6 +1,6 @@
 """Diffusion policy: a conditional 1-D conv U-Net denoises action sequences under a cosine DDPM schedule, with an EMA copy for sampling.
 
-fault ema_self: none
+fault ema_self: DK513 at "e.mul_(decay)"
 fault reshape_axes: DK324
 fault same_t: none
 fault stale_grads: DK501
