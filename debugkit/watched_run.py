@@ -78,7 +78,7 @@ def watch(
         every: 10 examines values in every tenth step; by default each step. Values inside the model, dtypes and
             parameter groups are examined in the first 3 to 10 of these steps, weight updates in the first 32; later in
             one of 13. Losses, outputs and gradients are examined in each. After 32 examined steps, a model with fewer
-            than 131,072 parameters is examined in one step of 61, because its steps take less time than their
+            than 131,072 parameters is examined in one step of 97, because its steps take less time than their
             examination. With `every=1`, `on_finding="raise"` or a `snapshot_dir`, each step is examined.
         select: codes or prefixes (`"DK5"`) of the rules to examine; all by default.
         ignore: codes or prefixes to leave out.

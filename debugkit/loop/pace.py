@@ -12,8 +12,8 @@ TINY = 2**17
 """Parameters. A step of a smaller model takes about a millisecond, and examining it several."""
 TINY_FIRST = FIRST_STEPS
 """Steps of a tiny model that are examined at the given pace."""
-TINY_EVERY = 61
-"""Later at most one in 61 is examined. It is prime, as `SAMPLED_EVERY` is."""
+TINY_EVERY = 97
+"""Later at most one in 97 is examined. It is prime, as `SAMPLED_EVERY` is."""
 _STAGES = 4
 """Optimizers that begin late and whose first steps are examined."""
 

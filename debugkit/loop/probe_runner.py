@@ -120,7 +120,7 @@ class ProbeRunner(Observer):
                 elif looked:
                     self._try(held, self._end, held.probe, step, seen, judged)
                 elif held.ends_steps:
-                    self._try(held, held.probe.end_step, step)
+                    self._guarded(held.kind, held.guard, held.probe.end_step, step)
                 if held.steps_left is not None:
                     self._count_down(held)
         self._looked += looked
@@ -226,13 +226,12 @@ class ProbeRunner(Observer):
             held.modes = []
 
     def _try(self, held: _Held, act: Callable[..., object], *given: Any) -> bool:
-        return self._guarded(held.probe.yields, held.guard, act, *given)
+        return self._guarded(held.kind, held.guard, act, *given)
 
     def _guarded(self, kind: type, guard: Guard, act: Callable[..., object], *given: Any) -> bool:
         """Whether it raised nothing but NotExamined. An exception is the reason why the observation is missing."""
         try:
-            with guard:
-                act(*given)
+            guard.run(act, *given)
         except NotExamined as limit:
             self.missing[kind] = Unexamined("", str(limit))
         except Exception as error:
@@ -252,16 +251,14 @@ class _Held:
     """Before its `watch_steps` are over."""
     modes: list[Any] = field(default_factory=list)
     """The function modes that it put on PyTorch's stack for itself, while it is attached."""
+    kind: type = field(init=False)
+    """The type of its observation."""
     ends_steps: bool = field(init=False)
     """Whether it overrides `end_step`."""
 
     def __post_init__(self) -> None:
+        self.kind = self.probe.yields
         self.ends_steps = type(self.probe).end_step is not Probe.end_step
-
-    @property
-    def kind(self) -> type:
-        """The type of its observation."""
-        return self.probe.yields
 
     @property
     def is_sampled(self) -> bool:

@@ -26,6 +26,14 @@ class Guard:
     def __exit__(self, *_: object) -> None:
         _CURRENT.reset(self._tokens.pop())
 
+    def run(self, act: Callable[..., object], *given: Any) -> None:
+        """Call `act` inside the block."""
+        token = _CURRENT.set(self)
+        try:
+            act(*given)
+        finally:
+            _CURRENT.reset(token)
+
 
 def current_guard() -> Guard | None:
     """The guard in whose block this is called."""

@@ -46,8 +46,8 @@ MODELS = {
 """Llamas of 1.8, 4.1 and 22.9 million parameters; about 58, 214 and 84 modules."""
 TINY_BLOCK = 8
 """Steps of the tiny model in one turn: one takes about a millisecond, as long as the exchange between the processes."""
-TINY_STEPS = 16
-"""Times as many steps as of the other models."""
+TINY_STEPS = 32
+"""Times as many steps as of the other models: about three seconds, which is short for reinforcement learning."""
 
 
 @dataclass(frozen=True)

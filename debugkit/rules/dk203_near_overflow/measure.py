@@ -65,12 +65,10 @@ class DtypePeaksProbe(Probe[DtypePeaks]):
         self._check(path, module, "output", (tensor for _, tensor in tensors_in(output)))
 
     def _check(self, path: str, module: nn.Module, role: str, tensors: Iterable[Tensor]) -> None:
-        if torch.compiler.is_compiling() or in_backward() or len(self._pending) >= _MOST:
-            return
         tensors = list(tensors)
         if not self._first_step and not any(map(_may_overflow, tensors)):
             return
-        if in_transform():
+        if torch.compiler.is_compiling() or in_backward() or in_transform() or len(self._pending) >= _MOST:
             return
         with without_torch_function():
             self._check_each(path, module, role, tensors)

@@ -22,7 +22,8 @@ from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk602_memory_slope import ENOUGH, GROWTH, LEAST_GROWTH, MemorySamples, growth_of
 from debugkit.setup import TrainingSetup
 
-_MOST = 64  # samples kept; beyond it every second one is dropped, and samples are taken half as often
+_MOST = 64  # samples kept; beyond it one in four is, and samples are taken a quarter as often
+_THINNED = 4
 _AGAIN = 16  # samples between two observations
 
 
@@ -70,8 +71,8 @@ class MemorySamplesProbe(Probe[MemorySamples]):
             self._calls.remove()  # until the next step has ended: a loop may call the model many times in one
         if self._steps % self._every == 0:
             if len(self._bytes) == _MOST:
-                del self._bytes[1::2]
-                self._every *= 2
+                self._bytes = self._bytes[::_THINNED]
+                self._every *= _THINNED
             if self._steps % self._every == 0:
                 self._bytes.append(self._allocated())
                 self._since += 1
