@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import (
     CLIPS_EVERY_NORM,
@@ -35,6 +33,7 @@ from debugkit.loop.plateau_history import PlateauHistory
 from debugkit.loop.scaler_use import ScalerUse
 from debugkit.loop.step_counts import ForeignSteps, StepCounts
 from debugkit.observer import Observer
+from debugkit.recorders.optimizer_steps import OptimizerSteps
 from debugkit.recorders.patches import Patches
 from debugkit.recorders.timeline import Timeline
 
@@ -69,10 +68,12 @@ class LoopEvents:
         self._foreign = ForeignSteps(self._given or ())
         self._last_scaler: weakref.ref[Any] | None = None
         self._in_scheduler = 0
+        self._stepping: set[int] = set()  # optimizers whose `step()` is running
+        self._resets_inside: list[tuple[int, SourceLine | None]] = []
         self.closure_calls: int | None = None
         """How often the running `step()` has called its closure; None if it has none."""
         self._patches = Patches()
-        self._handles: list[RemovableHandle] = []
+        self._hooks = OptimizerSteps(before=self._before_step, after=self._after_step)
 
     @property
     def observation(self) -> OptimizerEvents:
@@ -128,14 +129,11 @@ class LoopEvents:
         self._patch_clipping()
         self._patch_scaler()
         self._patches.around_overrides(LRScheduler, "step", before=self._before_schedule, after=self._after_schedule)
-        self._handles.append(register_optimizer_step_pre_hook(self._before_step))
-        self._handles.append(register_optimizer_step_post_hook(self._after_step))
+        self._hooks.attach()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.remove()
         self.resets.close()
         self._patches.__exit__(kind, error, at)
 
@@ -186,6 +184,7 @@ class LoopEvents:
         if self._is_paused() or in_backward():
             return  # a backward of the tool itself, or of activation checkpointing inside another backward
         self.backwards += 1
+        self._note_resets()  # of a closure, before it computes gradients
         self._note("backward", ())
         self.observer.before_backward([tensors] if isinstance(tensors, Tensor) else list(tensors))
 
@@ -194,13 +193,24 @@ class LoopEvents:
             self.observer.after_backward()
 
     def _zero_grad(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
-        if (number := self._number(optimizer)) is not None:
+        number = self._number(optimizer)
+        if number in self._stepping:
+            self._resets_inside.append((number, own_line()))
+        elif number is not None:
             self._note("zero_grad", (number,))
+
+    def _note_resets(self) -> None:
+        """Note the resets inside of a `step()`: an optimizer that uses the gradients itself may reset them last."""
+        resets, self._resets_inside = self._resets_inside, []
+        for number, at in resets:
+            self._note("zero_grad", (number,), at)
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """With a closure, return new arguments for step(): the same closure, wrapped."""
-        if self._number(optimizer) is None or self._is_paused():
+        number = self._number(optimizer)
+        if number is None or self._is_paused():
             return None
+        self._stepping.add(number)
         self.observer.optimizer_step_begins(optimizer)
         self.closure_calls = 0 if any(map(callable, (*args[1:], kwargs.get("closure")))) else None
         if self.closure_calls is None:
@@ -235,6 +245,8 @@ class LoopEvents:
         at = own_line()
         self._in_scheduler = 0  # a scheduler that raised did not decrement it
         self._note("step", (number,), at, **rates_of(optimizer))
+        self._stepping.discard(number)
+        self._note_resets()
         self.resets.stepped(number, at)
         self.steps[number] += 1
         self.observer.after_optimizer_step(optimizer)

@@ -19,6 +19,10 @@ from debugkit.measurements.label_alignment.measure import align, change_the_firs
 from debugkit.setup import TrainingSetup
 from debugkit.structure import map_tensors
 
+_AHEAD = 4
+"""Tokens. An output beside a causal one may look so far ahead: a head for multi-token prediction reads the next token
+and predicts the one after it."""
+
 
 def change_later_tokens(setup: TrainingSetup) -> FutureTokens:
     """One pass with other tokens in the second half of the learnt positions, and two to check that it should matter.
@@ -38,7 +42,16 @@ def change_later_tokens(setup: TrainingSetup) -> FutureTokens:
         raise NotExamined("No token after a learnt position could be changed.")
     before, threshold = floor(setup)
     batch = _with(setup, path, other)
-    output, moved, row = _most_moved(before, evaluate(setup, batch), kept)
+    after = evaluate(setup, batch)
+    output, moved, row = _most_moved(before, after, kept)
+    far = kept & (place <= cut - _AHEAD)
+    if moved > threshold and _is_causal_beside(before, after, kept, output, threshold):
+        if not bool(far.any()):
+            raise NotExamined(
+                f"Beside a causal output, another may look {_AHEAD} tokens ahead, and the text is too short."
+            )
+        kept = far
+        output, moved, row = _most_moved(before, after, kept)
     if moved > threshold:
         kept = kept & (torch.arange(len(kept), device=kept.device) == row)[:, None]
         batch = _with(setup, path, torch.where(kept.any(1, keepdim=True), other, tokens))
@@ -120,6 +133,13 @@ def _most_moved(before: Pass, after: Pass, kept: torch.Tensor) -> tuple[str, flo
         raise NotExamined("The model returned nothing with a value for each token.")
     path = max(moves, key=lambda path: moves[path][0])
     return path, *moves[path]
+
+
+def _is_causal_beside(before: Pass, after: Pass, kept: torch.Tensor, output: str, threshold: float) -> bool:
+    """Whether another output of the same shape does not depend on later tokens."""
+    shape = before.outputs[output].shape
+    others = {path: tensor for path, tensor in before.outputs.items() if path != output and tensor.shape == shape}
+    return any(_most_moved(Pass({path: own}, before.loss), after, kept)[1] <= threshold for path, own in others.items())
 
 
 def _row(own: torch.Tensor, other: torch.Tensor, kept: torch.Tensor) -> int:

@@ -12,9 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import IterableDataset, Subset, TensorDataset
-from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import version_of
 from debugkit.finding import SourceLine
@@ -24,6 +22,7 @@ from debugkit.interventions.program_lines import files_on_the_stack, only_call
 from debugkit.probe import Probe
 from debugkit.recorders.guard import guarded
 from debugkit.recorders.loader_reads import LoaderReads
+from debugkit.recorders.optimizer_steps import OptimizerSteps
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.setup import TrainingSetup
@@ -106,7 +105,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         self._described: tuple[weakref.ref[Any], int, _Data] | None = None
         self._reads = LoaderReads(self._delivered)
         self._patches = Patches()
-        self._handles: list[RemovableHandle] = []
+        self._hooks = OptimizerSteps()
 
     def __enter__(self) -> Self:
         self._patches = Patches()
@@ -114,15 +113,12 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
         self._patches.around(Optimizer, "state_dict", after=self._saves)
         self._patches.around(nn.Module, "load_state_dict", after=self._loads)
         self._reads.__enter__()
-        self._handles = [
-            register_optimizer_step_pre_hook(guarded(self._before_step)),
-            register_optimizer_step_post_hook(guarded(self._after_step)),
-        ]
+        self._hooks = OptimizerSteps(before=guarded(self._before_step), after=guarded(self._after_step))
+        self._hooks.attach()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._hooks.remove()
         self._reads.__exit__(None, None, None)
         self._patches.__exit__(None, None, None)
 
@@ -173,7 +169,7 @@ class ReplacedOptimizersProbe(Probe[ReplacedOptimizers]):
             life.keeps = _keeps_tensors(optimizer)
         life.after = _counters(life.parameters)
         small = list(_small(life.parameters))
-        if len(small) != len(life.copies):
+        if [one.shape for one in small] != [copy.shape for copy in life.copies]:  # another one is trained now
             life.copies = tuple(one.detach().clone() for one in small)
         else:
             with torch.no_grad():

@@ -12,7 +12,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import divisor_of, in_backward, version_of
@@ -21,6 +20,7 @@ from debugkit.frames import is_users, user_line
 from debugkit.held_parameters import held_parameters, smallest_trained
 from debugkit.probe import Probe
 from debugkit.recorders.guard import guarded
+from debugkit.recorders.optimizer_steps import OptimizerSteps
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk512_gradients_discarded import DISCARDED, Period, Periods, Used
 from debugkit.setup import TrainingSetup
@@ -133,6 +133,7 @@ class PeriodsProbe(Probe[Periods]):
         self._watched: dict[int, _Watched] = {}
         self._known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._patches = Patches()
+        self._hooks = OptimizerSteps()
         self._handles: list[RemovableHandle] = []
         self._steps = 0
         self._found: list[Period] = []
@@ -147,12 +148,14 @@ class PeriodsProbe(Probe[Periods]):
         self._patches = Patches()
         self._patches.around(torch.autograd, "backward", before=self._before_backward, after=self._after_backward)
         self._patches.around(torch.amp.GradScaler, "step", after=self._forget)
-        self._handles.append(register_optimizer_step_pre_hook(guarded(self._before_step)))
+        self._hooks = OptimizerSteps(before=guarded(self._before_step))
+        self._hooks.attach()
         for optimizer in self.setup.optimizers:
             self._watch(optimizer)
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._hooks.remove()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

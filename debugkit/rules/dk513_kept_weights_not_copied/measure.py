@@ -8,8 +8,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.hooks import RemovableHandle
 
 from debugkit._torch_private import version_of
 from debugkit.finding import SourceLine
@@ -17,6 +15,7 @@ from debugkit.frames import user_line
 from debugkit.probe import Probe
 from debugkit.recorders.by_tensor import ByTensor
 from debugkit.recorders.guard import guarded
+from debugkit.recorders.optimizer_steps import OptimizerSteps
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk513_kept_weights_not_copied import KeptWeights, OwnWeightsLoaded
 from debugkit.setup import TrainingSetup
@@ -43,18 +42,18 @@ class KeptWeightsProbe(Probe[KeptWeights]):
         self._own: dict[tuple[SourceLine | None, SourceLine | None], OwnWeightsLoaded] = {}
         self._steps = self._loads = 0
         self._patches = Patches()
-        self._hook: RemovableHandle | None = None
+        self._hooks = OptimizerSteps()
 
     def __enter__(self) -> Self:
         self._patches = Patches()
         self._patches.around(nn.Module, "state_dict", returned=self._keeps)
         self._patches.around(nn.Module, "load_state_dict", before=self._begins_to_load)
-        self._hook = register_optimizer_step_post_hook(guarded(self._stepped))
+        self._hooks = OptimizerSteps(after=guarded(self._stepped))
+        self._hooks.attach()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._hook is not None:
-            self._hook.remove()
+        self._hooks.remove()
         self._patches.__exit__(None, None, None)
 
     def loop_ended(self) -> None:

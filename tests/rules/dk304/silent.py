@@ -126,3 +126,43 @@ def tokens_of_other_samples_that_compete():
 
     ids = torch.randint(3, 60, (3, 8))
     return {"model": _Competing(), "batch": {"input_ids": ids, "labels": ids.clone()}, "loss_fn": loss_fn}
+
+
+class _TwoTokensAhead(nn.Module):
+    """A causal model with a second head that reads the next token, as for multi-token prediction."""
+
+    def __init__(self):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaModel
+
+        self.base = LlamaModel(LlamaConfig(**_SIZES, num_key_value_heads=2))
+        self.merge = nn.Linear(64, 32)
+        self.head = nn.Linear(32, 64)
+
+    def forward(self, input_ids):
+        hidden = self.base(input_ids=input_ids).last_hidden_state
+        following = self.base.embed_tokens(input_ids).roll(-1, 1)
+        return self.head(hidden), self.head(self.merge(torch.cat([hidden, following], -1)))
+
+
+def _loss_of_two_tokens(model, batch):
+    first, second = model(batch["input_ids"])
+    labels = batch["labels"]
+    return F.cross_entropy(first[:, :-1].flatten(0, 1), labels[:, 1:].flatten()) + F.cross_entropy(
+        second[:, :-2].flatten(0, 1), labels[:, 2:].flatten()
+    )
+
+
+def head_for_the_token_after_the_next():
+    ids = torch.randint(3, 60, (3, 16))
+    return {"model": _TwoTokensAhead(), "batch": {"input_ids": ids, "labels": ids}, "loss_fn": _loss_of_two_tokens}
+
+
+def head_for_the_token_after_the_next_of_a_short_text():
+    ids = torch.randint(3, 60, (3, 6))
+    return {
+        "model": _TwoTokensAhead(),
+        "batch": {"input_ids": ids, "labels": ids},
+        "loss_fn": _loss_of_two_tokens,
+        "expect": {"not_examined": "the text is too short"},
+    }

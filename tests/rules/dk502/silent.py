@@ -209,3 +209,45 @@ def three_steps_only():
         "loop": loop,
         "expect": {"not_examined": "3 of 8 calls of `backward()`"},
     }
+
+
+class _ResetsItsGradients(torch.optim.Optimizer):
+    """Takes two gradients in its own step, uses them by a base optimizer, and resets them last."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.05})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.05)
+
+    @torch.no_grad()
+    def step(self, closure):
+        with torch.enable_grad():
+            loss = closure()
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        moves = [0.05 * p.grad for p in parameters]
+        for parameter, move in zip(parameters, moves, strict=True):
+            parameter.add_(move)
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        for parameter, move in zip(parameters, moves, strict=True):
+            parameter.sub_(move)
+        self.base.step()
+        self.zero_grad()
+        return loss
+
+
+def optimizer_that_resets_inside_of_its_step():
+    model = nn.Linear(3, 2)
+
+    def loop(model, optimizer):
+        for _ in range(12):
+            inputs = torch.randn(4, 3)
+
+            def closure(inputs=inputs):
+                loss = model(inputs).square().mean()
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+
+    return {"model": model, "optimizer": _ResetsItsGradients(model.parameters()), "loop": loop}
