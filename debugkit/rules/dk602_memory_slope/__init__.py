@@ -30,6 +30,9 @@ where. Limit the size of caches. DK601, DK603 and DK605 find the most common cau
 ## When it stays silent
 - The first quarter of the steps is ignored, because optimizers create their state and libraries warm up.
 - The growth has ended, as with a cache that is full.
+- Memory rises in less than a quarter of the steps, as where a new stage of the training allocates its buffers once.
+- On a CPU, more than a quarter of the calls have inputs of new shapes: oneDNN keeps what it has prepared for each of
+  them. Once the shapes repeat, the growth is judged.
 - Growth below 1 MiB in total, or below 4 KiB per step. In a run that has ended, growth by the size of the model in each
   step is enough, if that is at least 8 KiB.
 - Memory that is given back: a fall of half of what the steps kept, as when a collection frees the run's own objects, or
@@ -81,6 +84,8 @@ class MemorySamples(PlainData):
     bytes: tuple[int, ...]
     weights: int = 0
     garbage: int = 0
+    new_shapes: tuple[bool, ...] = ()
+    """For each sample, whether the call of the model at which it was taken has inputs of shapes that are new."""
 
 
 PROBABILITY = 0.01
@@ -95,6 +100,9 @@ _KEPT = 0.5  # the share of regular rises that must be left after a fall: a coll
 SMALL_SLOPE = 8 * 2**10  # bytes per step: a smaller model's weights are no more than what a loop logs
 _FIX = "Find objects that outlive their step: lists of outputs, caches without a limit, hooks added in the loop."
 LEAST_GROWTH = SMALL_SLOPE * FEWEST_RISES
+_A_RISE = 0.25  # the share of the slope from which memory has risen between two samples
+_RISING = 0.25  # the share of the settled steps in which memory must have risen
+_MOST_NEW = 0.25  # the share of the settled samples of a CPU with inputs of new shapes
 _STILL = 0.5  # the share of the slope that the last third must have; below it, the growth has ended
 
 
@@ -118,6 +126,14 @@ def judge(seen: MemorySamples, context: Context) -> Iterator[Finding]:
     lately = theil_sen(settled[-(len(settled) // 3) :]) / seen.every
     if context.ended and growth < GROWTH:
         yield from _short_run(seen, settled, context)
+        return
+    new = sum(seen.new_shapes[-len(settled) :])
+    if seen.where == "host" and new > _MOST_NEW * len(settled):
+        raise NotExamined(
+            f"Of {len(settled)} calls, {new} had inputs of new shapes, and operators of a CPU keep memory for each."
+        )
+    rises = [later - earlier for earlier, later in itertools.pairwise(settled)]
+    if sum(rise >= _A_RISE * slope * seen.every for rise in rises) < _RISING * len(rises):
         return
     if chance >= PROBABILITY or growth < GROWTH or slope < SLOPE or lately < _STILL * slope:
         return

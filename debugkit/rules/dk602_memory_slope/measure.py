@@ -12,6 +12,7 @@ import ctypes
 import functools
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -21,9 +22,11 @@ from debugkit.probe import Probe
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk602_memory_slope import ENOUGH, GROWTH, LEAST_GROWTH, MemorySamples, growth_of
 from debugkit.setup import TrainingSetup
+from debugkit.structure import tensors_in
 
 _MOST = 64  # samples kept; beyond it one in four is, and samples are taken a quarter as often
 _THINNED = 4
+_MOST_SHAPES = 4096
 _AGAIN = 16  # samples between two observations
 
 
@@ -42,13 +45,15 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         trained = [p for p in setup.model.parameters() if p.requires_grad]
         self._weights = sum(p.numel() * p.element_size() for p in trained)
         self._bytes: list[int] = []
+        self._new: list[bool] = []  # for each sample, whether the call at which it was taken has inputs of new shapes
+        self._shapes: set[int] = set()
         self._every = 1
         self._steps = 0
         self._since = 0  # samples taken since the last observation
         self._ended = False
         self._garbage = 0
         self._due = False  # a step has ended, and its memory was not recorded yet
-        self._calls = ModuleCalls([("", setup.model)], before=lambda *_: self._take())
+        self._calls = ModuleCalls([("", setup.model)], before=self._called)
         self._stays = is_compiled(setup.model)  # a compiled model may be compiled again when its hooks change
 
     def __exit__(self, *error: object) -> None:
@@ -63,7 +68,11 @@ class MemorySamplesProbe(Probe[MemorySamples]):
         if not self._calls:
             self._calls.__enter__()
 
-    def _take(self) -> None:
+    def _called(self, _path: str, _module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if self._due:
+            self._take(hash(tuple(tensor.shape for _, tensor in tensors_in((args, kwargs)))))
+
+    def _take(self, shapes: int | None = None) -> None:
         if not self._due:
             return
         self._due = False
@@ -71,11 +80,14 @@ class MemorySamplesProbe(Probe[MemorySamples]):
             self._calls.remove()  # until the next step has ended: a loop may call the model many times in one
         if self._steps % self._every == 0:
             if len(self._bytes) == _MOST:
-                self._bytes = self._bytes[::_THINNED]
+                self._bytes, self._new = self._bytes[::_THINNED], self._new[::_THINNED]
                 self._every *= _THINNED
             if self._steps % self._every == 0:
                 self._bytes.append(self._allocated())
+                self._new.append(shapes is not None and shapes not in self._shapes)
                 self._since += 1
+                if shapes is not None and len(self._shapes) < _MOST_SHAPES:
+                    self._shapes.add(shapes)
         self._steps += 1
 
     def loop_ended(self) -> None:
@@ -94,7 +106,9 @@ class MemorySamplesProbe(Probe[MemorySamples]):
                 "ended so far."
             )
         self._since = 0
-        return MemorySamples(self._where, self._every, tuple(self._bytes), self._weights, self._garbage)
+        return MemorySamples(
+            self._where, self._every, tuple(self._bytes), self._weights, self._garbage, tuple(self._new)
+        )
 
 
 def _counter(device: torch.device) -> tuple[str, Callable[[], int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,6 +150,26 @@ def test_single_peaks_neither_make_nor_hide_a_leak() -> None:
     leaking = [value + step * 256 * KIB for step, value in enumerate(flat)]
     assert memory(flat) == []
     assert len(memory(leaking)) == 1
+
+
+@pytest.mark.parametrize(("jumps", "leaks"), [(4, False), (16, True)])
+def test_stages_that_allocate_their_buffers_once_are_not_a_leak(jumps: int, leaks: bool) -> None:
+    every = 48 // jumps
+    counts = [100 * MIB + max(0, step - 16) // every * 8 * MIB + step * 16 for step in range(64)]
+    assert bool(memory(counts)) == leaks
+
+
+@pytest.mark.parametrize(("where", "repeating", "found"), [("host", 48, True), ("host", 4, False), ("cuda:0", 4, True)])
+def test_growth_with_new_shapes_is_judged_when_they_repeat(where: str, repeating: int, found: bool) -> None:
+    counts = tuple(100 * MIB + step * 256 * KIB for step in range(64))
+    seen = MemorySamples(where, 1, counts, new_shapes=tuple(step < 64 - repeating for step in range(64)))
+    rule = find_rule("DK602")
+    context = Context(rule, Declare(), "watch")
+    if found:
+        assert list(rule.judge(seen, context))
+    else:
+        with pytest.raises(NotExamined, match="new shapes"):
+            list(rule.judge(seen, context))
 
 
 def test_batches_that_go_up_and_down_are_not_a_leak() -> None:
