@@ -109,8 +109,8 @@ _THRESHOLD = 0.3
 _IN_A_ROW = 3
 _FEWEST = 32
 _FIX = (
-    "Scale the loss: use `torch.amp.GradScaler` with float32 weights under autocast, or its `init_scale` if that is too "
-    "small. Or use bfloat16 without a scale."
+    "Scale the loss: use `torch.amp.GradScaler` with float32 weights under autocast, or a larger `init_scale`. Or use "
+    "bfloat16 without a scale."
 )
 
 
