@@ -118,7 +118,7 @@ class ProbeRunner(Observer):
                     self.missing[held.kind] = _raised(held.guard.error)
                     self._drop(held)
                 elif looked:
-                    self._try(held, self._end, held.probe, step, seen, judged)
+                    self._try(held, self._end, held, step, seen, judged)
                 elif held.ends_steps:
                     self._guarded(held.kind, held.guard, held.probe.end_step, step)
                 if held.steps_left is not None:
@@ -164,6 +164,9 @@ class ProbeRunner(Observer):
 
         With `attached`, also those of the others: no step has just ended that would have added them.
         """
+        for held in self._detached:
+            if held.last is not None:  # the model may have changed since, without the probe
+                seen.setdefault(held.kind, held.last)
         for held in [*self._detached, *(self._attached if attached else ())]:
             if held.kind not in seen:
                 self._try(held, self._observe, held, seen)
@@ -196,15 +199,16 @@ class ProbeRunner(Observer):
         held.probe.loop_ended()
         self._observe(held, seen)
 
-    def _end(self, probe: Probe[object], step: int, seen: dict[type, object], judged: bool) -> None:
-        probe.end_step(step)
-        if probe.covers_run and not judged:
+    def _end(self, held: _Held, step: int, seen: dict[type, object], judged: bool) -> None:
+        held.probe.end_step(step)
+        held.last = None
+        if held.probe.covers_run and not judged:
             return
         try:
-            seen[probe.yields] = probe.observation
-            self.missing.pop(probe.yields, None)
+            seen[held.kind] = held.last = held.probe.observation
+            self.missing.pop(held.kind, None)
         except NotExamined as limit:
-            self.missing[probe.yields] = Unexamined("", str(limit))
+            self.missing[held.kind] = Unexamined("", str(limit))
 
     def _each(self, event: str, *given: Any) -> None:
         """Notify the probes that override this event. What they compute is not observed by function modes."""
@@ -251,6 +255,8 @@ class _Held:
     """Before its `watch_steps` are over."""
     modes: list[Any] = field(default_factory=list)
     """The function modes that it put on PyTorch's stack for itself, while it is attached."""
+    last: object = None
+    """The observation of the last step in which it was attached, if there is one."""
     kind: type = field(init=False)
     """The type of its observation."""
     ends_steps: bool = field(init=False)

@@ -101,3 +101,22 @@ def structure_without_numbers_that_runs_with_those_of_the_optimizer():
             optimizer.step()
 
     return {"model": structure, "loop": loop}
+
+
+def stage_that_trains_more_parts():
+    """The probe is detached when the second stage begins: what it knows of the optimizers is older than the model."""
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def loop(model, _):
+        for parts in (model[2:], model):
+            for parameter in model.parameters():
+                parameter.requires_grad_(False)
+            for parameter in parts.parameters():
+                parameter.requires_grad_(True)
+            optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
+            for _ in range(30):
+                optimizer.zero_grad()
+                model(torch.randn(4, 3)).square().mean().backward()
+                optimizer.step()
+
+    return {"model": model, "loop": loop}
