@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
 from debugkit._torch_private import (
     CLIPS_EVERY_NORM,
@@ -27,6 +27,7 @@ from debugkit.held_parameters import held_parameters
 from debugkit.interventions.program_lines import files_on_the_stack, line_that_built
 from debugkit.loop.clipping import coverage
 from debugkit.loop.gradient_resets import GradientResets
+from debugkit.loop.group_rate_history import GroupRateHistory
 from debugkit.loop.learning_rates import initial_rate, rates_of, schedule_of
 from debugkit.loop.optimizer_events import EventKind, LoopEvent, OptimizerEvents
 from debugkit.loop.plateau_history import PlateauHistory
@@ -55,6 +56,8 @@ class LoopEvents:
         self.observer = observer
         self.resets = GradientResets(timeline, is_paused)
         self.plateaus = PlateauHistory()
+        self.group_rates = GroupRateHistory()
+        self._schedules: weakref.WeakKeyDictionary[Any, SourceLine | None] = weakref.WeakKeyDictionary()
         self._is_paused = is_paused
         self._given = None if optimizers is None else tuple(optimizers)
         self._known: list[weakref.ref[Optimizer]] = []
@@ -91,6 +94,7 @@ class LoopEvents:
             built=self._found_lines(),
             fresh=tuple(self.resets.fresh(number) for number in range(len(self._labels))),
             plateaus=self.plateaus.observation,
+            group_rates=self.group_rates.observation,
         )
 
     def _found_lines(self) -> tuple[SourceLine | None, ...]:
@@ -126,6 +130,7 @@ class LoopEvents:
         for owner in dict.fromkeys([Optimizer, *(type(o) for o in self._given or ())]):
             if "zero_grad" in vars(owner):
                 around(owner, "zero_grad", before=self._zero_grad)
+        around(Optimizer, "__init__", after=self._optimizer_built)
         self._patch_clipping()
         self._patch_scaler()
         self._patches.around_overrides(LRScheduler, "step", before=self._before_schedule, after=self._after_schedule)
@@ -192,6 +197,9 @@ class LoopEvents:
         if not self._is_paused() and not in_backward():
             self.observer.after_backward()
 
+    def _optimizer_built(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        self.group_rates.built(optimizer, own_line())
+
     def _zero_grad(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         number = self._number(optimizer)
         if number in self._stepping:
@@ -247,6 +255,7 @@ class LoopEvents:
         self._note("step", (number,), at, **rates_of(optimizer))
         self._stepping.discard(number)
         self._note_resets()
+        self.group_rates.stepped(optimizer, number)
         self.resets.stepped(number, at)
         self.steps[number] += 1
         self.observer.after_optimizer_step(optimizer)
@@ -336,11 +345,20 @@ class LoopEvents:
         if self._in_scheduler or optimizer is None or is_initial_step(scheduler):
             return  # the constructor of a scheduler makes the first step, not the loop
         if (number := self._number(optimizer)) is not None:
-            self._note("scheduler_step", (number,), **schedule_of(scheduler), **rates_of(optimizer))
+            built = self._line_of_schedule(scheduler)
+            self._note("scheduler_step", (number,), built=built, **schedule_of(scheduler), **rates_of(optimizer))
             metric = given[0] if given else named.get("metrics")
             self.plateaus.stepped(scheduler, number, metric, self._events[-1].at)
         elif not has_stepped(optimizer):
             self._note_foreign_schedule(optimizer)
+
+    def _line_of_schedule(self, scheduler: Any) -> SourceLine | None:
+        """The line that built a CosineAnnealingLR. It is searched once."""
+        if type(scheduler) is not CosineAnnealingLR:
+            return None
+        if scheduler not in self._schedules:
+            self._schedules[scheduler] = line_that_built(scheduler, files_on_the_stack())
+        return self._schedules[scheduler]
 
     def _note_foreign_schedule(self, optimizer: Optimizer) -> None:
         scheduled = {id(p) for p in held_parameters(optimizer)}

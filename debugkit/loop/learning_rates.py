@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 _LENGTHS = ("total_steps", "T_max", "total_iters")
 """Of OneCycleLR, CosineAnnealingLR, and LinearLR or PolynomialLR."""
@@ -24,13 +24,20 @@ def rates_of(optimizer: Optimizer) -> dict[str, Any]:
     }
 
 
+def rate_of(group: dict[str, Any]) -> float | None:
+    """The learning rate of one group."""
+    return _number(group.get("lr"))
+
+
 def initial_rate(optimizer: Optimizer | None) -> float | None:
     """The `initial_lr` of the first group, which a scheduler writes."""
     return _number(optimizer.param_groups[0].get("initial_lr")) if optimizer and optimizer.param_groups else None
 
 
 def schedule_of(scheduler: Any) -> dict[str, Any]:
-    """Whether it computes with integers, its length in its own steps, None if not known, and the steps it has made."""
+    """Whether it computes with integers, its length and that of half a period in its own steps, None if not known,
+    and the steps it has made.
+    """
     lengths = (getattr(scheduler, name, None) for name in _LENGTHS)
     planned = next((length for length in (*lengths, _length_of_functions(scheduler)) if type(length) is int), None)
     taken = getattr(scheduler, "last_epoch", 0)
@@ -38,7 +45,14 @@ def schedule_of(scheduler: Any) -> dict[str, Any]:
         "integer": divides_integers(scheduler),
         "planned": planned,
         "taken": taken if type(taken) is int else 0,
+        "half_period": _half_period(scheduler),
     }
+
+
+def _half_period(scheduler: Any) -> int | None:
+    """The `T_max` of a CosineAnnealingLR itself: after it, the rate rises again."""
+    length = scheduler.T_max if type(scheduler) is CosineAnnealingLR else None
+    return length if type(length) is int and length > 0 else None
 
 
 def _length_of_functions(scheduler: Any) -> Any:

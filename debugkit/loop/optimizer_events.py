@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from debugkit.finding import SourceLine
+from debugkit.loop.group_rates import GroupRates
 from debugkit.loop.plateaus import Plateau
 from debugkit.observation import provided_by
 from debugkit.plain_data import PlainData
@@ -34,7 +35,7 @@ class LoopEvent(PlainData):
     `clippable`. `step` is the number of steps that this optimizer had made before. `learning_rate` is that of the first
     group after the event, `largest_rate` the largest of all groups. `integer` marks a step of a LambdaLR that computes
     with integers and divides with `//`. `planned` is the length of the schedule in its own steps, and `taken` how many
-    of them it has made.
+    of them it has made. `half_period` is the `T_max` of a CosineAnnealingLR, and `built` the line that built it.
     """
 
     kind: EventKind
@@ -52,6 +53,8 @@ class LoopEvent(PlainData):
     passed: int = 0
     limit: float | None = None
     scale: float | None = None
+    half_period: int | None = None
+    built: SourceLine | None = None
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,5 @@ class OptimizerEvents(PlainData):
     """The steps of optimizers that are not watched and hold a parameter of a watched one."""
     plateaus: tuple[Plateau, ...] = ()
     """The first steps of each ReduceLROnPlateau."""
+    group_rates: tuple[GroupRates, ...] = ()
+    """Of each optimizer that was built with different learning rates."""

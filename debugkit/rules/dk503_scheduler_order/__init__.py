@@ -15,6 +15,10 @@
 - A `LambdaLR` whose function computes with integers only and divides with `//`, so that the rate stays the same.
 - A `ReduceLROnPlateau` with `mode="max"` that is stepped with a loss, or one with `mode="min"`, the default, that is
   stepped with an accuracy, and has lowered the rate twice or more although the metric improved.
+- A `CosineAnnealingLR` whose `T_max` is a number of epochs, and which is stepped for each batch, three times `T_max` or
+  more. After `T_max` steps its rate rises again.
+- Parameter groups that were built with different learning rates, by a factor of 2 or more, of which no step makes use:
+  one rate is written into all groups before the first or the second step.
 
 ## Why it hurts
 The first learning rate is skipped. Or warm-up and decay run several times too fast, and the rate is near zero for most
@@ -23,6 +27,11 @@ of the training. Or the schedule has no effect at all, although the logged curve
 ## Evidence
 How often it happened, the threshold, the learning rates, and the line of `scheduler.step()` (or of `optimizer.step()`).
 For a `ReduceLROnPlateau`, its mode, the first and the last metric, and the mean training losses of the same epochs.
+
+A `T_max` is a number of epochs if its name says so (`epochs`, `cfg.num_epochs`), or if an outer loop around
+`scheduler.step()` is repeated as often: `range(epochs)`. For parameter groups: the smallest and the largest rate that
+they were built with, and the number of steps that used one rate for all of them; 10 in a run that has ended, 1000 in
+one that goes on. They are known for an optimizer that was built inside `watch()`.
 
 A metric is taken for a loss if it falls to less than half, is within a factor of 1.5 of the training loss in every
 epoch, and has a correlation of 0.95 or more with it; or if its name contains the word `loss` and it falls in two of
@@ -43,6 +52,10 @@ that the loop steps.
 - A schedule that ends early or late by its length alone, as where a run is cut short.
 - A `ReduceLROnPlateau` whose metric also improves in the sense of its mode; a negated loss; the rising validation loss
   of a model that overfits; an accuracy that falls; an optimizer with `maximize=True`; a run with several optimizers.
+- A cosine that is stepped once per epoch, or whose `T_max` is a number of batches; `CosineAnnealingWarmRestarts`,
+  `CyclicLR`, and a new `CosineAnnealingLR` for each cycle.
+- Groups of which two steps or more used different rates, also as a schedule by hand computes them; groups with a rate
+  of 0; groups that hold nothing trainable; a search that raises one rate to 100 times its start, or restores the rates.
 - Learning rates that are tensors; a decay to 0 whose end is the end of the run; `0.1 ** (epoch // 30)`.
 
 ## Lesson
@@ -59,6 +72,8 @@ from debugkit.loop.optimizer_events import LoopEvent, OptimizerEvents
 from debugkit.loop.step_intervals import Interval, intervals, name_of
 from debugkit.rule import Context, or_too_short, rule
 from debugkit.rule_text import amounts_apart
+from debugkit.rules.dk503_scheduler_order.cycles import returns_to_a_high_rate
+from debugkit.rules.dk503_scheduler_order.one_rate import one_rate_for_all_groups
 from debugkit.rules.dk503_scheduler_order.plateaus import wrong_modes
 
 _REPEATS = 3
@@ -99,6 +114,8 @@ def _misused(seen: OptimizerEvents, context: Context) -> Iterator[Finding]:
             yield from _used_up(seen, number, schedule, context)
             yield from _far_from_its_end(seen, number, schedule, context)
             yield from _rounded_down(seen, number, schedule, context)
+            yield from returns_to_a_high_rate(seen, number, schedule, context)
+            yield from one_rate_for_all_groups(seen, number, context)
     yield from wrong_modes(seen, context)
 
 

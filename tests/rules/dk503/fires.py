@@ -347,3 +347,81 @@ def plateau_of_the_smallest_accuracy_in_percent():
             schedule.step(metrics=history["accuracy"][-1])  # DK503
 
     return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": 'has `mode="min"`'}}
+
+
+def cosine_of_epochs_stepped_for_each_batch():
+    model, optimizer = _policy()
+    epochs = 5
+    annealing = CosineAnnealingLR(optimizer, T_max=epochs)
+
+    def loop(model, optimizer):
+        for _ in range(epochs):
+            for _ in range(8):
+                optimizer.zero_grad()
+                _backward(model)
+                optimizer.step()
+                annealing.step()  # DK503
+
+    expect = {"message": "`T_max=5`, a number of epochs", "severity": "warning", "count": 1}
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": expect}
+
+
+def cosine_as_long_as_the_outer_loop():
+    """Nothing is named an epoch, and the rate does not fall to zero."""
+    model, optimizer = _policy()
+    plan = CosineAnnealingLR(optimizer, 6, 1e-3)
+
+    def loop(model, optimizer):
+        for _ in range(1, 7):
+            for batch in torch.randn(40, 3).split(8):
+                optimizer.zero_grad()
+                model(batch).square().mean().backward()
+                optimizer.step()
+                plan.step()  # DK503
+
+    return {"model": model, "optimizer": optimizer, "loop": loop, "expect": {"message": "was stepped for each batch"}}
+
+
+def _two_parts():
+    return nn.ModuleDict({"body": nn.Linear(3, 8), "head": nn.Linear(8, 2)})
+
+
+def _step_of_parts(model, optimizer):
+    optimizer.zero_grad()
+    model["head"](model["body"](torch.randn(4, 3)).tanh()).square().mean().backward()
+    optimizer.step()
+
+
+def one_rate_written_into_groups_with_two():
+    model = _two_parts()
+
+    def loop(model, _):
+        optimizer = torch.optim.AdamW(
+            [{"params": model["body"].parameters(), "lr": 1e-5}, {"params": model["head"].parameters()}], lr=1e-3
+        )
+        for step in range(20):
+            for chosen in optimizer.param_groups:
+                chosen["lr"] = 1e-3 * min(1.0, (step + 1) / 5)  # DK503
+            _step_of_parts(model, optimizer)
+
+    expect = {"message": "used one rate for all groups", "severity": "warning", "count": 1}
+    return {"model": model, "loop": loop, "expect": expect}
+
+
+def one_rate_from_the_second_step_on():
+    """The rate is written after the step, by a function."""
+    model = _two_parts()
+
+    def decay(optimizer, rate):
+        for entry in optimizer.param_groups:
+            entry["lr"] = rate  # DK503
+
+    def loop(model, _):
+        rates = {"body": 0.001, "head": 0.01}
+        optimizer = torch.optim.SGD([{"params": model[part].parameters(), "lr": rates[part]} for part in rates])
+        for step in range(15):
+            _step_of_parts(model, optimizer)
+            decay(optimizer, 0.01 * 0.9**step)
+
+    expect = {"message": "14 steps used one rate for all groups", "severity": "warning"}
+    return {"model": model, "loop": loop, "expect": expect}

@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim.lr_scheduler import (
     ConstantLR,
     CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
     LambdaLR,
     LinearLR,
     OneCycleLR,
@@ -384,3 +385,150 @@ def plateau_of_the_loss_of_an_adversary():
             schedule.step(loss)
 
     return {"model": model, "optimizer": optimizers, "loop": loop}
+
+
+def cosine_of_epochs_by_epoch_beyond_its_length():
+    model, optimizer = _policy()
+    epochs = 2
+    by_epoch_annealing = CosineAnnealingLR(optimizer, T_max=epochs)
+
+    def loop(model, optimizer):
+        for _ in range(9):
+            for _ in range(3):
+                _step(model, optimizer)
+            by_epoch_annealing.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def cosine_of_the_batches_of_an_epoch():
+    """The rate falls in one epoch and rises in the next, on purpose."""
+    model, optimizer = _policy()
+    batches_per_epoch = 5
+    triangle = CosineAnnealingLR(optimizer, T_max=batches_per_epoch)
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            for _ in range(batches_per_epoch):
+                _step(model, optimizer)
+                triangle.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def cosine_of_all_batches():
+    model, optimizer = _policy()
+    epochs = 4
+    whole_run = CosineAnnealingLR(optimizer, T_max=epochs * 8)
+
+    def loop(model, optimizer):
+        for _ in range(epochs):
+            for _ in range(8):
+                _step(model, optimizer)
+                whole_run.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def warm_restarts_within_epochs():
+    model, optimizer = _policy()
+    epochs = 4
+    schedule = CosineAnnealingWarmRestarts(optimizer, T_0=epochs)
+
+    def loop(model, optimizer):
+        for _ in range(epochs):
+            for _ in range(8):
+                _step(model, optimizer)
+                schedule.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def a_new_cosine_for_each_cycle():
+    model, optimizer = _policy()
+    epochs = 4
+
+    def loop(model, optimizer):
+        for _ in range(epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] = 0.01
+            cycle = CosineAnnealingLR(optimizer, T_max=epochs)
+            for _ in range(epochs):
+                _step(model, optimizer)
+                cycle.step()
+
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def _two_rates(set_rates, steps=20, lr=(1e-4, 1e-2)):
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def loop(model, _):
+        groups = [{"params": model[part].parameters(), "lr": rate} for part, rate in zip((0, 2), lr, strict=True)]
+        optimizer = torch.optim.AdamW(groups)
+        schedule = set_rates(optimizer, None)
+        for step in range(steps):
+            set_rates(optimizer, step)
+            _step(model, optimizer)
+            if schedule is not None:
+                schedule.step()
+
+    return {"model": model, "loop": loop}
+
+
+def two_rates_with_a_factor():
+    def set_rates(optimizer, step):
+        for group in optimizer.param_groups:
+            group["base"] = group.get("base", group["lr"])
+            group["lr"] = group["base"] * 0.9 ** (step or 0)
+
+    return _two_rates(set_rates)
+
+
+def two_rates_with_a_lambda_for_each():
+    def set_rates(optimizer, step):
+        return LambdaLR(optimizer, [lambda step: 1.0, lambda step: min(1.0, step / 8)]) if step is None else None
+
+    return _two_rates(set_rates)
+
+
+def two_rates_and_then_one():
+    """The groups are trained with one rate in a later phase."""
+
+    def set_rates(optimizer, step):
+        for group in optimizer.param_groups if (step or 0) >= 5 else ():
+            group["lr"] = 1e-3
+
+    return _two_rates(set_rates, steps=30)
+
+
+def one_rate_in_the_warm_up_and_then_two():
+    def set_rates(optimizer, step):
+        for group, rate in zip(optimizer.param_groups, (1e-4, 1e-2), strict=True):
+            group["lr"] = 1e-5 if (step or 0) < 20 else rate
+
+    return _two_rates(set_rates, steps=25)
+
+
+def search_for_a_rate_that_restores_the_groups():
+    def set_rates(optimizer, step):
+        for group, rate in zip(optimizer.param_groups, (1e-4, 1e-2), strict=True):
+            group["lr"] = 1e-6 * 1.5 ** (step or 0) if step != 19 else rate
+
+    return _two_rates(set_rates)
+
+
+def only_a_search_for_a_rate():
+    def set_rates(optimizer, step):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-6 * 1.5 ** (step or 0)
+
+    return _two_rates(set_rates)
+
+
+def one_rate_for_groups_with_one():
+    def set_rates(optimizer, step):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * 0.9 ** (step or 0)
+
+    return _two_rates(set_rates, lr=(1e-3, 1e-3))
