@@ -5,7 +5,8 @@ A `view`, `reshape`, `flatten` or `unflatten` that gives the shape of a `permute
 if a layer or a loss then reads one dimension as the features:
 
 - `x.view(B, L, C)` of `(B, C, L)`, and `x.view(-1, C)` of `(B, C, H, W)` before a linear layer or `cross_entropy`;
-- `images.reshape(B, C, H, W)` of `(B, H, W, C)` before a convolution;
+- `images.reshape(B, C, H, W)` of `(B, H, W, C)` before a convolution, or `view(C, H, W)` of one image in a data set, a
+  transform or a collate function that runs in the main process;
 - `x.reshape(B, T, heads * d)` of the result of attention, `(B, heads, T, d)`;
 - `state.view(B, -1)` of the state `(layers, B, H)` of a recurrent layer.
 
@@ -30,7 +31,7 @@ Move the axes with `permute` or `transpose` first, and merge them with `reshape`
 - Operations that the rule does not know: behind them, an axis has no meaning.
 
 ## Cost
-Only shapes are read. Under `watch()`, only the first three steps are observed.
+Only shapes are read. Under `watch()`, only the first three steps are observed, and the batches that are made meanwhile.
 
 ## Lesson
 No lab of its own. [Lab 07](../../lessons/shapes/07_lens_cap_on.md) has a `reshape` that mixes patches.

@@ -101,7 +101,7 @@ _WEIGHT_VIEWS = frozenset(
 _MOST = 64
 """Findings are about lines: no program has more such lines."""
 _MOST_MOVES = 4096
-"""Of one step: a loop may run the model often before it."""
+"""Of about one step: a loop may run the model often before it."""
 
 
 class CountedAxesProbe(FunctionProbe[CountedAxes, "_Calls"]):
@@ -127,13 +127,16 @@ class _Calls(FunctionObserver):
 
     def __init__(self, setup: TrainingSetup) -> None:
         self._setup = setup
+        self._layouts = ByTensor[Layout]()
+        """Also of the next batch, which a loop may read before the step ends."""
+        self._lines: dict[int, tuple[Move, str, SourceLine | None]] = {}
         self.reset()
 
     def reset(self) -> None:
         self.found: dict[tuple[SourceLine | None, tuple[int, ...]], CountedAxis] = {}
-        self._layouts = ByTensor[Layout]()
         self._weights = ByTensor[str]()
-        self._lines: dict[int, tuple[Move, str, SourceLine | None]] = {}
+        if len(self._lines) > _MOST_MOVES // 2:
+            self._lines.clear()
 
     def name_of(self, func: Callable[..., Any]) -> str | None:
         read = property_read_by(func)

@@ -9,6 +9,8 @@
   in an earlier epoch, because its generator or the global one was seeded again.
 - In a running loop: a loader that is started again for each step (`next(iter(loader))`), and gives the same first batch
   of several each time.
+- In a running loop: a loader that shuffles and is read once, after which the loop trains on the batches of that pass
+  again, in the same order. `itertools.cycle(loader)` keeps them, with the random augmentation of the first epoch.
 
 All but the first two with `set_epoch` are a `warning`, because the order may be fixed on purpose.
 
@@ -17,19 +19,28 @@ The same samples share a batch in every epoch, so the noise of the gradients doe
 
 ## Evidence
 The number of indices that were compared, or how often the epoch was started (more than once is a finding), and the line
-that starts it, or that seeded the global generator last.
+that starts it, or that seeded the global generator last. For batches that were kept, how many of them the model was
+called with again, each at the place that it had in the first pass: at least a whole pass, or 16. A batch is recognised
+by its tensors, or by their values after a copy to a device.
 
 ## Fix
 Call `sampler.set_epoch(epoch)` before each epoch. In your own sampler, keep one generator for all epochs. Seed once,
-before the first epoch. Make one iterator for an epoch: `for batch in loader:`.
+before the first epoch. Make one iterator for an epoch: `for batch in loader:`. In place of `itertools.cycle(loader)`,
+use a generator with `while True: yield from loader`.
 
 ## When it stays silent
 Samplers that do not shuffle; a DistributedSampler before training, because only the loop can call `set_epoch`;
 validation loaders, whose iteration is not followed by a training step; fewer than six indices, or ten in a running
 loop; one batch that is read once and trained on in every step; a validation batch that is read in each step.
 
+Batches that are kept on purpose: of a loader that does not shuffle, fewer than three, or only a part of an epoch; those
+that come back in another order, as of a replay buffer or after `random.shuffle`; all batches of an epoch for one step.
+If the loader is started again later, nothing is reported. Up to eight passes over kept batches are reported only when
+the loop has ended. Batches that are changed before the model gets them, such as by `x / 255`, are not recognised.
+
 ## Cost
-Reads two orders of at most a thousand indices each, and no data. In a loop, keeps the first 64 indices of each epoch.
+Reads two orders of at most a thousand indices each, and no data. In a loop, keeps the first 64 indices of each epoch,
+and refers to batches weakly, with about 64 values of each tensor.
 
 ## Lesson
 [Lab 83](../../lessons/distributed/83_learns_all_but_a_few.md)
@@ -111,6 +122,18 @@ class SameBatch:
     at: SourceLine | None
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPass:
+    """The batches of a finished pass of a sampler that shuffles, on which the loop trained again in the same order."""
+
+    sampler: str
+    batches: int
+    again: int
+    """How many of them the model was called with again; no other pass of the loader was started."""
+    at: SourceLine | None
+    """The line that started the pass, or one that read it, if it was started before the loop was observed."""
+
+
 @observed_by(".measure:TrainedEpochsProbe")
 @dataclass(frozen=True, slots=True)
 class TrainedEpochs:
@@ -121,6 +144,7 @@ class TrainedEpochs:
     starts: int
     orders: tuple[RepeatedOrder, ...] = ()
     same_batch: tuple[SameBatch, ...] = ()
+    kept: tuple[KeptPass, ...] = ()
 
 
 @rule(
@@ -191,4 +215,16 @@ def _while_training(trained: TrainedEpochs, context: Context) -> Iterator[Findin
             evidence={"steps": same.steps, "read": same.read, "size": same.size, "threshold": SAME_BATCHES},
             fix="Make one iterator for each epoch: `for batch in loader:`.",
             severity=Severity.WARNING,
+        )
+    for kept in trained.kept:
+        yield context.finding(
+            f"The loader was read once, and the loop trained on its {kept.batches:,} batches again in the same order: "
+            f"{counted(kept.again, 'batch', 'batches')} came back. The {kept.sampler} shuffled only the first epoch, "
+            "and random augmentation is that of the first epoch, too.",
+            at=kept.at,
+            evidence={"batches": kept.batches, "again": kept.again, "threshold": f"{kept.batches} or 16"},
+            fix="Start the loader again for each epoch. In place of `itertools.cycle(loader)`, which keeps the batches "
+            "of its first pass, use a generator with `while True: yield from loader`.",
+            severity=Severity.WARNING,
+            certainty=Certainty.PROOF,
         )

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
+from debugkit.recorders.guard import guarded
+from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk703_epoch_order_repeats import (
     SAME_BATCHES,
@@ -22,6 +25,7 @@ from debugkit.rules.dk703_epoch_order_repeats import (
     SameBatch,
     TrainedEpochs,
 )
+from debugkit.rules.dk703_epoch_order_repeats.kept_passes import KeptPasses
 
 _COMPARED = 64
 _FEWEST = 10
@@ -60,10 +64,20 @@ class TrainedEpochsProbe(Probe[TrainedEpochs]):
             self._patches.around(sampler, "__iter__", wrapped=self._recorded)
         for owner in (torch, torch.random):
             self._patches.around(owner, "manual_seed", after=self._seeds)
+        self._kept = KeptPasses(self._patches)
+        self._ended = False
+        self._calls = ModuleCalls([("", self.setup.model)], before=self._called)
+        self._calls.__enter__()
+        self._steps = register_optimizer_step_post_hook(guarded(self._kept.stepped))  # also those not examined
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._steps.remove()
+        self._calls.remove()
         self._patches.__exit__(None, None, None)
+
+    def loop_ended(self) -> None:
+        self._ended = True
 
     def after_optimizer_step(self, _optimizer: torch.optim.Optimizer, /) -> None:
         for start in self._reading:
@@ -78,14 +92,20 @@ class TrainedEpochsProbe(Probe[TrainedEpochs]):
         for start in self._starts:
             if (start.steps or start.indices) and start.sampler() is not None:
                 trained.setdefault(id(start.sampler()), []).append(start)
-        if not any(start.steps for starts in trained.values() for start in starts):
+        kept = tuple(self._kept.found(ended=self._ended))
+        if not kept and not any(start.steps for starts in trained.values() for start in starts):
             raise NotExamined("The loop trained on no data loader whose sampler is one of torch's.")
         return TrainedEpochs(
             tuple(found for starts in trained.values() for found in _epochs(starts)),
             sum(start.steps > 0 for starts in trained.values() for start in starts),
             tuple(found for starts in trained.values() for found in _orders(starts)),
             tuple(found for starts in trained.values() for found in _same_batch(starts)),
+            kept,
         )
+
+    def _called(self, _path: str, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling() and torch.is_grad_enabled() and model.training:
+            self._kept.called((args, kwargs))
 
     def _seeds(self, *_: Any, **__: Any) -> None:
         self._seeded = user_line()

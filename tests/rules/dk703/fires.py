@@ -1,5 +1,7 @@
 """Samplers that shuffle once and repeat the order in every epoch."""
 
+import itertools
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, Sampler, TensorDataset
@@ -117,3 +119,39 @@ def new_iterator_for_each_micro_batch():
             optimizer.step()
 
     return _program(loop)
+
+
+def cycle_keeps_the_batches_of_the_first_pass():
+    loader = DataLoader(DATA, batch_size=3, shuffle=True)
+
+    def loop(model, optimizer):
+        batches = itertools.cycle(loader)  # DK703
+        for _ in range(9):
+            (state,) = next(batches)
+            _step(model, optimizer, state)
+
+    return _program(loop, message="on its 4 batches again in the same order: 5 batches came back", certainty="proof")
+
+
+def cycle_of_a_loader_without_a_name_and_many_epochs():
+    def loop(model, optimizer):
+        batches = itertools.cycle(DataLoader(DATA, batch_size=2, shuffle=True))  # DK703
+        for (state,) in itertools.islice(batches, 80):
+            _step(model, optimizer, state.to(torch.float64).float())  # as a copy to a device
+
+    return _program(loop, message="RandomSampler shuffled only the first epoch")
+
+
+def list_of_a_shuffled_epoch():
+    loader = DataLoader(DATA, batch_size=2, shuffle=True)
+
+    def loop(model, optimizer):
+        batches = [batch for (batch,) in loader]  # DK703
+        for _ in range(3):
+            for state in batches:
+                optimizer.zero_grad()
+                for _ in range(2):
+                    (model(state).square().mean() / 2).backward()
+                optimizer.step()
+
+    return _program(loop, message="12 batches came back")

@@ -1,5 +1,8 @@
 """Orders that change, or that are fixed on purpose."""
 
+import itertools
+import random
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, Sampler, TensorDataset, WeightedRandomSampler
@@ -171,5 +174,146 @@ def same_data_in_order_in_each_epoch():
         for _ in range(4):
             for (state,) in loader:
                 _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def loader_is_started_again_by_a_generator():
+    loader = DataLoader(DATA, batch_size=3, shuffle=True)
+
+    def forever():
+        while True:
+            yield from loader
+
+    def loop(model, optimizer):
+        for (state,) in itertools.islice(forever(), 20):
+            _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def cycle_of_data_in_order():
+    loader = DataLoader(DATA, batch_size=3)
+
+    def loop(model, optimizer):
+        for (state,) in itertools.islice(itertools.cycle(loader), 20):
+            _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def few_batches_to_overfit():
+    loader = DataLoader(DATA, batch_size=2, shuffle=True)
+
+    def loop(model, optimizer):
+        batches = list(itertools.islice(loader, 4))
+        for _ in range(12):
+            for (state,) in batches:
+                _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def kept_batches_in_another_order_each_time():
+    loader = DataLoader(DATA, batch_size=2, shuffle=True)
+
+    def loop(model, optimizer):
+        batches, order = list(loader), random.Random(0)
+        for _ in range(12):
+            order.shuffle(batches)
+            for (state,) in batches:
+                _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def replay_of_what_was_read():
+    loader = DataLoader(DATA, batch_size=2, shuffle=True)
+
+    def loop(model, optimizer):
+        memory, order = [state for (state,) in loader], random.Random(0)
+        for _ in range(60):
+            _step(model, optimizer, order.choice(memory))
+
+    return _program(loop)
+
+
+def several_epochs_on_each_collection():
+    """As in PPO: collected data are used a few times, then replaced."""
+    loader = DataLoader(DATA, batch_size=2, shuffle=True)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            collected = list(loader)
+            for _ in range(4):
+                for (state,) in collected:
+                    _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def two_views_and_two_micro_steps_of_each_batch():
+    loader = DataLoader(DATA, batch_size=3, shuffle=True)
+
+    def loop(model, optimizer):
+        for _ in range(5):
+            for (state,) in loader:
+                optimizer.zero_grad()
+                (model(state) - model(state.flip(1))).square().mean().backward()
+                model(state).square().mean().backward()
+                optimizer.step()
+
+    return _program(loop)
+
+
+def gradient_of_all_batches_for_each_step():
+    loader = DataLoader(DATA, batch_size=3, shuffle=True)
+
+    def loop(model, optimizer):
+        batches = list(loader)
+        for _ in range(10):
+            optimizer.zero_grad()
+            for (state,) in batches:
+                (model(state).square().mean() / len(batches)).backward()
+            optimizer.step()
+
+    return _program(loop)
+
+
+def shorter_loader_cycles_within_an_epoch():
+    """The labelled data end first, and are shuffled again in each epoch."""
+    labelled, unlabelled = DataLoader(DATA, batch_size=4, shuffle=True), DataLoader(DATA, batch_size=2, shuffle=True)
+
+    def loop(model, optimizer):
+        for _ in range(3):
+            for (state,), (other,) in zip(itertools.cycle(labelled), unlabelled, strict=False):
+                _step(model, optimizer, torch.cat([state, other]))
+
+    return _program(loop)
+
+
+def data_set_of_ready_batches():
+    """Each batch is one object, but the order is another in each epoch."""
+    loader = DataLoader(list(DATA.tensors[0].split(2)), batch_size=None, shuffle=True)
+
+    def loop(model, optimizer):
+        for _ in range(10):
+            for state in loader:
+                _step(model, optimizer, state)
+
+    return _program(loop)
+
+
+def validation_on_kept_batches():
+    loader, held_out = (DataLoader(DATA, batch_size=3, shuffle=True) for _ in range(2))
+
+    def loop(model, optimizer):
+        validation = list(held_out)
+        for _ in range(10):
+            for (state,) in loader:
+                _step(model, optimizer, state)
+            with torch.no_grad():
+                for (state,) in validation:
+                    model(state)
 
     return _program(loop)
