@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,13 +90,19 @@ class KeptPasses:
     Each means each: the order of the batches is not known if some calls are left out.
     """
 
-    def __init__(self, patches: Patches) -> None:
+    def __init__(self, patches: Patches, begins: Callable[[], object]) -> None:
+        self._begins = begins  # called when a pass begins whose batches may come back
         self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()  # by iterator
         self._known: list[_Pass] = []
         self._lines: weakref.WeakKeyDictionary[Any, SourceLine | None] = weakref.WeakKeyDictionary()
         self._copies = 0
         patches.around(DataLoader, "__iter__", returned=self._starts)
         patches.around(LOADER_ITERATOR, "__next__", returned=self._delivers)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether batches of a pass may still come back."""
+        return any(not one.differs for one in self._known)
 
     def called(self, given: Any) -> None:
         """The model was called with these arguments."""
@@ -166,6 +172,8 @@ class KeptPasses:
         one.differs = bool(started_before)
         self._passes[iterator] = one
         self._known.append(one)
+        if not one.differs:
+            self._begins()
         if len(self._known) > _MOST_PASSES:
             self._known.remove(next((other for other in self._known if not other.again), one))
         return one

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from debugkit._torch_private import is_compiled
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.probe import Probe
 from debugkit.recorders.guard import guarded
 from debugkit.recorders.module_calls import ModuleCalls
+from debugkit.recorders.optimizer_steps import OptimizerSteps
 from debugkit.recorders.patches import Patches
 from debugkit.rules.dk703_epoch_order_repeats import (
     SAME_BATCHES,
@@ -64,11 +65,11 @@ class TrainedEpochsProbe(Probe[TrainedEpochs]):
             self._patches.around(sampler, "__iter__", wrapped=self._recorded)
         for owner in (torch, torch.random):
             self._patches.around(owner, "manual_seed", after=self._seeds)
-        self._kept = KeptPasses(self._patches)
         self._ended = False
         self._calls = ModuleCalls([("", self.setup.model)], before=self._called)
-        self._calls.__enter__()
-        self._steps = register_optimizer_step_post_hook(guarded(self._kept.stepped))  # also those not examined
+        self._kept = KeptPasses(self._patches, guarded(self._pass_begins))
+        self._steps = OptimizerSteps(after=guarded(self._kept.stepped))  # also those not examined
+        self._steps.attach()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -103,9 +104,15 @@ class TrainedEpochsProbe(Probe[TrainedEpochs]):
             kept,
         )
 
+    def _pass_begins(self) -> None:
+        if not self._calls:
+            self._calls.__enter__()
+
     def _called(self, _path: str, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling() and torch.is_grad_enabled() and model.training:
             self._kept.called((args, kwargs))
+            if not self._kept.is_waiting and not is_compiled(model):
+                self._calls.remove()  # until another pass begins
 
     def _seeds(self, *_: Any, **__: Any) -> None:
         self._seeded = user_line()
