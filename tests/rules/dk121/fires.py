@@ -1,5 +1,7 @@
 """Losses with a term that was computed from detached values."""
 
+import warnings
+
 import torch
 from torch import nn
 from torch.distributions import Categorical, Normal
@@ -157,3 +159,100 @@ def divergence_of_a_detached_posterior():
         return decoded.square().mean() + divergence
 
     return _check(Policy(), loss_fn, module="body.0")
+
+
+# Terms that were converted to numbers
+
+
+class Tasks(nn.Module):
+    """A body with a head for each of three tasks."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 8), nn.Tanh())
+        self.heads = nn.ModuleDict({name: nn.Linear(8, 3) for name in ("depth", "normal", "edge")})
+
+    def losses(self, x):
+        hidden = self.body(x)
+        return {name: F.mse_loss(head(hidden), x.roll(1, -1)) for name, head in self.heads.items()}
+
+
+def _loop(step, model=None, **expect):
+    model = model or Tasks()
+
+    def loop(model, optimizer):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Converting a tensor with requires_grad=True")
+            for _ in range(6):
+                optimizer.zero_grad()
+                step(model, torch.randn(8, 3))
+                optimizer.step()
+
+    expect = {"severity": "warning", **expect}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop, "expect": expect}
+
+
+def item_of_a_term():
+    def step(model, x):
+        losses = model.losses(x)
+        total = losses["depth"] + losses["edge"] + 0.5 * losses["normal"].item()  # DK121
+        total.backward()
+
+    return _loop(step, module="heads.normal", message="2 parameters (`heads.normal.weight` and")
+
+
+def float_of_a_term_that_another_line_adds():
+    def step(model, x):
+        losses = model.losses(x)
+        values = {name: float(loss) for name, loss in losses.items() if name != "edge"}  # DK121
+        total = losses["depth"]
+        total += 2 * values["normal"]
+        ((total + losses["edge"]) / 2).backward()
+
+    return _loop(step, module="heads.normal", message="that `fires.py:")
+
+
+def sum_of_items():
+    def step(model, x):
+        losses = model.losses(x)
+        rest = sum(loss.item() for name, loss in losses.items() if name != "depth")  # DK121
+        (losses["depth"] + rest).backward()
+
+    return _loop(step, module="heads", message="4 parameters")
+
+
+def list_of_terms():
+    def step(model, x):
+        losses = model.losses(x)
+        _, normal, _ = torch.stack(list(losses.values())).tolist()  # DK121
+        (losses["depth"] + 0.1 * normal + losses["edge"]).backward()
+
+    return _loop(step, module="heads.normal")
+
+
+def detached_term_of_micro_batches():
+    def step(model, x):
+        for part in x.chunk(2):
+            losses = model.losses(part)
+            total = losses["depth"] + losses["normal"].detach() + losses["edge"]  # DK121
+            (total / 2).backward()
+
+    return _loop(step, module="heads.normal")
+
+
+def term_of_a_module_outside_the_model():
+    model = Tasks()
+    criterion = nn.Linear(3, 3)
+
+    def loop(model, optimizer):
+        for _ in range(6):
+            optimizer.zero_grad()
+            x = torch.randn(8, 3)
+            loss = sum(model.losses(x).values())
+            penalty = criterion(x).square().mean()
+            (loss + penalty.item()).backward()  # DK121
+            optimizer.step()
+
+    parameters = [*model.parameters(), *criterion.parameters()]
+    expect = {"severity": "warning", "message": "2 parameters of the optimizer have"}
+    return {"model": model, "optimizer": torch.optim.SGD(parameters, lr=0.1), "loop": loop, "expect": expect}

@@ -545,3 +545,149 @@ def two_losses_of_two_optimizers():
             optimizer.step()
 
     return _watch(loop)
+
+
+# Numbers that are not the term that trains
+
+
+def _steps(step, model=None, parameters=None, steps=8):
+    model = model or Heads()
+
+    def loop(model, optimizer):
+        for number in range(steps):
+            optimizer.zero_grad()
+            x, y = torch.randn(8, 3), torch.randn(8, 4)
+            step(model, x, y, number)
+            optimizer.step()
+
+    optimizer = torch.optim.SGD(model.parameters() if parameters is None else parameters, lr=0.1)
+    return {"model": model, "optimizer": optimizer, "loop": loop}
+
+
+def head_that_is_computed_but_unused():
+    def step(model, x, y, _):
+        first, *_ = model(x)
+        loss = F.mse_loss(first, y)
+        history.append(loss.item())
+        loss.backward()
+
+    history = []
+    return _steps(step)
+
+
+def auxiliary_loss_that_is_logged_and_trained():
+    def step(model, x, y, _):
+        first, second, _ = model(x)
+        loss, auxiliary = F.mse_loss(first, y), F.mse_loss(second, y)
+        history.append((loss.item(), auxiliary.detach(), torch.stack([loss, auxiliary]).tolist()))
+        (loss + 0.5 * auxiliary).backward()
+
+    history = []
+    return _steps(step)
+
+
+def head_that_is_only_monitored():
+    def step(model, x, y, _):
+        first, second, value = model(x)
+        loss = F.mse_loss(first, y) + 0.1
+        history.append((F.mse_loss(second, y).item(), value.mean().item(), first.argmax(1).float().mean().item()))
+        loss = loss + 0.01 * history[-1][2]
+        loss.backward()
+        history.append(loss.item())
+
+    history = []
+    return _steps(step)
+
+
+def loss_plus_the_number_of_a_frozen_head():
+    def step(model, x, y, _):
+        first, second, _ = model(x)
+        (F.mse_loss(first, y) + F.mse_loss(second, y).item()).backward()
+
+    model = Heads()
+    model.second.requires_grad_(False)
+    model.value.requires_grad_(False)
+    return _steps(step, model, [p for p in model.parameters() if p.requires_grad])
+
+
+def loss_plus_the_number_of_a_head_that_no_optimizer_holds():
+    def step(model, x, y, _):
+        first, *_ = model(x)
+        (F.mse_loss(first, y) + F.mse_loss(probe(x), y).item()).backward()
+
+    probe = nn.Linear(3, 4)
+    return _steps(step)
+
+
+def total_with_the_number_of_a_loss_that_has_its_own_backward():
+    def step(model, x, y, _):
+        first, second, _ = model(x)
+        F.mse_loss(second, y).backward(retain_graph=True)
+        (F.mse_loss(first, y) + F.mse_loss(second, y).item()).backward()
+
+    return _steps(step)
+
+
+def adversaries_whose_totals_hold_the_number_of_the_other():
+    discriminator = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    generator = nn.Linear(3, 3)
+
+    def loop(model, optimizer):
+        other = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+        for _ in range(8):
+            x = torch.randn(8, 3)
+            fake = model(x)
+            second = F.softplus(-discriminator(x)).mean() + F.softplus(discriminator(fake.detach())).mean()
+            first = F.softplus(-discriminator(fake)).mean()
+            optimizer.zero_grad()
+            (first + second.item()).backward()
+            optimizer.step()
+            other.zero_grad()
+            second.backward()
+            other.step()
+
+    return {"model": generator, "optimizer": torch.optim.SGD(generator.parameters(), lr=0.1), "loop": loop}
+
+
+def head_that_is_trained_in_every_fourth_step():
+    def step(model, x, y, number):
+        first, second, _ = model(x)
+        auxiliary = F.mse_loss(second, y)
+        (F.mse_loss(first, y) + (auxiliary if number % 4 == 3 else auxiliary.item())).backward()
+
+    return _steps(step)
+
+
+def constants_beside_a_head_that_begins_later():
+    def step(model, x, y, number):
+        first, second, _ = model(x)
+        auxiliary = F.mse_loss(second, y)
+        history.append(auxiliary.item())
+        loss = F.mse_loss(first, y) + 0.25 + 0.1 * number
+        (loss + auxiliary if number > 6 else loss).backward()
+
+    history = []
+    return _steps(step)
+
+
+def validation_within_the_step():
+    def step(model, x, y, _):
+        first, *_ = model(x)
+        (F.mse_loss(first, y) + 1e-3 * len(history)).backward()
+        model.eval()
+        history.append(F.mse_loss(model(y[:, :3])[1], y).item())
+        model.train()
+
+    history = []
+    return _steps(step)
+
+
+def value_of_the_loss_before_as_a_baseline():
+    def step(model, x, y, _):
+        first, second, _ = model(x)
+        loss = F.mse_loss(first, y) - sum(history[-1:])
+        history.append(F.mse_loss(second, y).item())
+        loss.backward()
+
+    history = []
+    return _steps(step)
