@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from debugkit import Declare
 from labs.vla.dataset import batches, demonstrations
@@ -49,22 +49,35 @@ def frozen_by(learner: Any, patterns: list[str], already: list[str]) -> dict[str
     """What `freeze` does to a policy of which the parameters `already` are frozen, given an iterator of patterns.
 
     What it raised, if anything, the names that it returned, the parameters that are frozen afterwards, and whether
-    anything else is different.
+    values or modes are different. `cleared` are the parameters that train afterwards and whose gradient it changed,
+    `replaced` those that are another tensor.
     """
     policy = learner.policy.Policy.from_base().train(len(patterns) > 1)
     before, mode = _values(policy), policy.training
     for name in already:
         policy.get_parameter(name).requires_grad_(False)
+    own = dict(policy.named_parameters())
+    for value in own.values():
+        value.grad = torch.full_like(value, 0.5) if value.requires_grad else None
     raised, message, returned = None, "", []
     try:
         returned = list(learner.policy.freeze(policy, iter(patterns)))
     except Exception as error:  # the check decides whether it is the expected one
         raised, message = type(error).__name__, str(error)
     frozen = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
+    trains = {name: value for name, value in policy.named_parameters() if value.requires_grad}
     same = all(torch.equal(before[name], value) for name, value in _values(policy).items())
     modes = {module.training for module in policy.modules()}
     kept = same and modes == {mode}
-    return {"raised": raised, "message": message, "returned": returned, "frozen": frozen, "kept": kept}
+    return {
+        "raised": raised,
+        "message": message,
+        "returned": returned,
+        "frozen": frozen,
+        "kept": kept,
+        "cleared": [name for name, value in trains.items() if value.grad is None or bool((value.grad != 0.5).any())],
+        "replaced": [name for name, value in policy.named_parameters() if value is not own.get(name)],
+    }
 
 
 def grouped(learner: Any, frozen: list[str]) -> dict[str, Any]:
@@ -158,3 +171,17 @@ def _features(policy: Any, images: Tensor) -> Tensor:
 
 def _values(policy: Any) -> dict[str, Tensor]:
     return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+
+
+def grouped_by_dimensions(learner: Any, shapes: dict[str, list[int]], frozen: list[str]) -> dict[str, list[float]]:
+    """The weight decays of the groups that hold each parameter of a module with parameters of these shapes."""
+    module = nn.Module()
+    for name, shape in shapes.items():
+        module.register_parameter(name, nn.Parameter(torch.zeros(shape), requires_grad=name not in frozen))
+    groups = learner.policy.parameter_groups(module)
+    return {
+        name: [
+            float(group.get("weight_decay", 0.01)) for group in groups if any(value is own for value in group["params"])
+        ]
+        for name, own in module.named_parameters()
+    }
