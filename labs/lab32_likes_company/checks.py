@@ -80,7 +80,7 @@ def test_targets_are_the_plans(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="A plan gives the same logits in every batch",
-    property="The logits along a plan must be those that the plan gives alone, however long the other plans of the batch are, and without labels there must be no loss.",
+    property="The logits along a plan must be those that the plan gives alone, however long the other plans of the batch are, for each of `plan_ids`, whatever the labels; without labels there must be no loss.",
     instrument="debugkit.check(policy, batch, select=['DK303'])",
 )
 def test_plan_reads_the_same_in_every_batch(submission: Submission, rng: Rng) -> None:
@@ -93,6 +93,7 @@ def test_plan_reads_the_same_in_every_batch(submission: Submission, rng: Rng) ->
         for row, (found, wanted) in enumerate(zip(seen["logits"], planner.logits(observation, plans), strict=True)):
             where = f"row {row} (plan of {counted(len(plans[row]), 'word')})"
             expect(found[: len(wanted)], f"the logits of {where}").close_to(wanted.detach(), rtol=1e-3, atol=1e-4)
+    expect_part_of_a_batch(submission, rng)
 
 
 @check(
@@ -275,6 +276,30 @@ def plan_of(arm: NDArray, block: NDArray) -> list[int]:
     """The plan of the lesson: sideways, along the table, grasp."""
     sideways, along = (round(float(way) / STEP) for way in block - arm)
     return [*[RIGHT if sideways > 0 else LEFT] * abs(sideways), *[DOWN if along > 0 else UP] * abs(along), GRASP]
+
+
+def expect_part_of_a_batch(submission: Submission, rng: Rng) -> None:
+    """The first plans of a batch whose longest plan is another one: every column has logits, whatever the labels."""
+    observation, plans, seed = observed(rng, 3), random_plans(rng, 3), rng.seed()
+    longest = [LEFT] * (LONGEST_PLAN + rng.integer(1, 4))
+    hidden = rng.boolean(3, len(longest) + 1)
+    for row, words in enumerate(plans):
+        hidden[row, rng.integer(0, len(words))] = True  # a word that is not the last one
+        hidden[row, len(words)] = False
+    seen = submission.observe(
+        "part_of_a_batch", observation=observation, plans=[*plans, longest], hidden=hidden, seed=seed
+    )
+    planner = Planner.from_base(seed=seed)
+    for how in ("with the labels", "without labels", "with labels of which some words are ignored"):
+        what = f"the logits of the first 3 plans of a batch of {counted(4)}, {how},"
+        expect(seen[how], what).has_shape(3, len(longest) + 1, len(PLAN_WORDS))
+        for row, wanted in enumerate(planner.logits(observation, plans)):
+            where = f"row {row} (plan of {counted(len(plans[row]), 'word')} in {len(longest) + 1} columns), {how},"
+            expect(seen[how][row, : len(wanted)], f"the logits of {where}").close_to(
+                wanted.detach(), rtol=1e-3, atol=1e-4
+            )
+    wanted = float(torch.cat(reference_losses(observation, plans, seed)).mean())
+    expect(seen["loss"], f"the loss of the first 3 plans of a batch of {counted(4)}").close_to(wanted, **ROUNDING)
 
 
 def expect_collated(batch: dict[str, Tensor], plans: list[list[int]]) -> None:

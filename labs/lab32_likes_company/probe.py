@@ -161,3 +161,25 @@ def _moments(count: int, seed: int) -> Moments:
 def _take(moments: Moments, rows: list[int]) -> Moments:
     chosen = {name: value[rows] for name, value in vars(moments).items() if name != "instruction"}
     return Moments(**chosen, instruction=tuple(moments.instruction[i] for i in rows))
+
+
+def part_of_a_batch(
+    learner: Any, observation: dict[str, Tensor], plans: list[list[int]], hidden: Tensor, seed: int
+) -> dict[str, Any]:
+    """What a fresh policy reads of the first plans of a batch, one for each observation, which stays as wide as it is.
+
+    The logits (B, T, words) and the loss with the labels, the logits without them, and those with labels that are
+    IGNORED where `hidden` (B, T) is true.
+    """
+    policy = learner.policy.build_policy(seed).eval()
+    batch = {name: value[: len(hidden)] for name, value in learner.policy.collate_plans(plans).items()}
+    labels = batch.pop("labels")
+    fewer = labels.masked_fill(hidden, getattr(learner.policy, "IGNORED", -100))
+    with torch.no_grad():
+        output = policy(**observation, **batch, labels=labels)
+        return {
+            "loss": output.loss,
+            "with the labels": output.logits,
+            "without labels": policy(**observation, **batch).logits,
+            "with labels of which some words are ignored": policy(**observation, **batch, labels=fewer).logits,
+        }

@@ -128,7 +128,7 @@ def test_files_are_in_true_colours(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Files from another program are read in their colours",
-    property="`load` must give the RGB images of PNG files, from any program, and `preview` the images of all cameras at one moment next to each other, also RGB.",
+    property="`load` must give the RGB images of PNG files, from any program, and `preview` the images of all cameras at one moment next to each other, also RGB. The left camera's half must be on the left for images of any width, whichever camera a mapping names first.",
     instrument="python -c 'from policy import *; from labs.two_cameras import *; red = as_delivered(np.full((1, 64, 64, 3), (220, 40, 40), np.uint8)); files = record(grab(red)); print(load(files)[\"left\"][0, 0, 0], preview(files, 0)[0, 0])'",
 )
 def test_files_of_another_program(submission: Submission, rng: Rng) -> None:
@@ -144,6 +144,7 @@ def test_files_of_another_program(submission: Submission, rng: Rng) -> None:
                 preview = halves(image).get(side)
                 said = f"the {side} half of the preview of moment {moment}"
                 expect(how(preview[None], view[None]), said).equals(SAME)
+    expect_each_camera_as_it_is(submission, rng)
 
 
 @check(
@@ -224,6 +225,29 @@ def test_fine_tuning_is_as_before(submission: Submission, rng: Rng) -> None:
 def test_robot_grasps_the_named_block(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed, steps=TRAINING_STEPS, episodes=EPISODES)
     expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
+
+
+def expect_each_camera_as_it_is(submission: Submission, rng: Rng) -> None:
+    """Cameras whose images differ in width, in mappings that name the right camera first: the left half stays left."""
+    for left, right in ((24, 40), (48, 16)):
+        views = {"left": random_tables(rng, 2, 48, left), "right": random_tables(rng, 2, 48, right)}
+        table, told = torch.cat([views["left"], views["right"]], dim=2), random_moments(rng, 2)
+        files = {side: png_files(torch.cat([view, view], dim=2))[side] for side, view in views.items()}
+        drivers = {side: delivered(torch.cat([view, view], dim=2))[side] for side, view in views.items()}
+        seen = submission.observe("exchanged_names", delivered=drivers, files=files, told=told)
+        which = f"files that name the right camera first, with images of {left} and {right} columns,"
+        for side, view in views.items():
+            expect(how(seen["loaded"][side], view), f"the {side} camera's images, loaded from {which}").equals(SAME)
+        for name, what in (
+            ("joined", "the whole table, joined from images of"),
+            ("image", "the whole table that the policy learns from, recorded in"),
+            ("preview", "the preview of"),
+        ):
+            found = seen[name][None] if name == "preview" else seen[name]
+            expect(how(found, table[: len(found)]), f"{what} {which}").equals(SAME)
+        pixels = seen["robot"]["pixel_values"]
+        what = f"what the policy receives on the robot, where the right camera comes first, with images of {left} and {right} columns,"
+        expect(how(denormalized(pixels), table), what).equals(SAME)
 
 
 def half_of(side: str, what: str, size: tuple[int, int, int]) -> str:

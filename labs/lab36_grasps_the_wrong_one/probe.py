@@ -174,3 +174,23 @@ def _tensor(image: Any) -> Tensor:
 
 def _bytes_of(file: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(file, np.uint8).copy())
+
+
+def exchanged_names(
+    learner: Any, delivered: Views, files: Mapping[str, Sequence[Tensor]], told: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is made of files and of what the drivers deliver, where the mappings name the last camera first.
+
+    `loaded`, the images of the files; `joined`, those of the same images, (N, H, W, 3); `image`, what the policy learns
+    from; and `robot`, its input on the robot.
+    """
+    there = {name: [file.numpy().tobytes() for file in files[name]] for name in reversed(files)}
+    loaded = learner.policy.load(there)
+    given = {name: delivered[name].numpy().copy() for name in reversed(delivered)}
+    return {
+        "loaded": _tensors(loaded),
+        "joined": _tensor(learner.policy.join({name: loaded[name] for name in there})),
+        "image": _tensor(learner.policy.training_frames(_recording(learner, there, told)).image),
+        "preview": _tensor(learner.policy.preview(there, 0)),
+        "robot": learner.policy.observe(given, told["state"].numpy(), list(told["instruction"])),
+    }

@@ -7,7 +7,7 @@ give correct numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from labs.vla.heads import mean_over_steps
 from labs.vla.policy import Policy
 
 HORIZON = 4
+NORMALISED = (True, True, False)
 LOUD = 100.0
 """Factor on a fresh last layer. Errors are then much larger than 1, and most actions outside of the bounds."""
 CENTIMETRES = 100.0
@@ -146,7 +147,7 @@ def test_loss_is_unchanged(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Policy and checkpoints have the demonstrations' bounds",
-    property="`build_policy` must use the pretrained base, a head drawn from the seed, and the bounds of its demonstrations. A normaliser that loads a checkpoint must use the bounds in it.",
+    property="`build_policy` must use the pretrained base, a head drawn from the seed, and the bounds of its demonstrations. A normaliser that loads a checkpoint must use the bounds and the mask in it, in both directions.",
     instrument="python -c 'from policy import *; print(BoundsNormaliser(3).state_dict())'",
 )
 def test_bounds_are_saved(submission: Submission, rng: Rng) -> None:
@@ -164,15 +165,20 @@ def test_bounds_are_saved(submission: Submission, rng: Rng) -> None:
 
     demos = lopsided_demonstrations(rng, 300)
     low, high = bounds(demos)
-    checkpoint = {"low": low, "high": high, "mask": torch.tensor([True, True, False])}
-    action = demos["demonstrated"][:7, 0]
-    seen = submission.observe("loaded", checkpoint=checkpoint, action=action, normalised=normalised)
-    expect(listed(checkpoint.keys() ^ seen["saved"].keys()), "what a checkpoint lacks or has too many").equals(
-        "nothing"
-    )
-    after = "after loading a checkpoint"
-    expect_equal(seen["normalised"], normalise(action, low, high), f"the normalised actions {after}")
-    expect_equal(seen["unnormalised"], unnormalise(normalised, low, high), f"the unnormalised actions {after}")
+    for mask in ((True, True, False), (True, True, True), (False, True, True), (True, False, False)):
+        if mask[2]:
+            low[2], high[2] = -0.4, 0.7
+        checkpoint = {"low": low, "high": high, "mask": torch.tensor(mask)}
+        action = demos["demonstrated"][:7, 0]
+        seen = submission.observe("loaded", checkpoint=checkpoint, action=action, normalised=normalised)
+        expect(listed(checkpoint.keys() ^ seen["saved"].keys()), "what a checkpoint lacks or has too many").equals(
+            "nothing"
+        )
+        after = f"after loading a checkpoint with the mask {list(mask)}"
+        expect_equal(seen["normalised"], normalise(action, low, high, mask), f"the normalised actions {after}")
+        expect_equal(
+            seen["unnormalised"], unnormalise(normalised, low, high, mask), f"the unnormalised actions {after}"
+        )
 
 
 @check(
@@ -266,16 +272,16 @@ def bounds_of(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     return bounds({"demonstrated": batch["action"], "action_is_pad": batch["action_is_pad"]})
 
 
-def normalise(action: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def normalise(action: Tensor, low: Tensor, high: Tensor, mask: Sequence[bool] = NORMALISED) -> Tensor:
     """The reference for `normalise`."""
     scaled = 2 * (action.clamp(low, high) - low) / (high - low) - 1
-    return torch.cat([scaled[..., :2], action[..., 2:]], dim=-1)
+    return torch.where(torch.tensor(mask), scaled, action)
 
 
-def unnormalise(normalised: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def unnormalise(normalised: Tensor, low: Tensor, high: Tensor, mask: Sequence[bool] = NORMALISED) -> Tensor:
     """The reference for `unnormalise`."""
     scaled = low + (normalised.clamp(-1, 1) + 1) / 2 * (high - low)
-    return torch.cat([scaled[..., :2], normalised[..., 2:]], dim=-1)
+    return torch.where(torch.tensor(mask), scaled, normalised)
 
 
 def head_output(policy: Policy, batch: Mapping[str, Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ Notable choices
 - Bounds are the 1st and 99th percentile, not the extremes: a single outlier in the data must not set the scale.
 - A mask selects the dimensions that are normalised. The gripper is not: it is -1 or +1 already, and does not change.
 - Values outside the bounds are clipped, in both directions.
-- Bounds are buffers: they are saved in the checkpoint, so that the robot unnormalises with the bounds of this training.
+- Bounds and mask are buffers: they are saved in the checkpoint, and the robot unnormalises with those of this training.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_constant_error_is_the_loss(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Loss and gradient are those of the mean over existing steps",
-    property="Loss and gradient must be those of the mean absolute error over the numbers of the steps that exist.",
+    property="Loss and gradient must be those of the mean absolute error over the numbers of the steps that exist, wherever the padded steps are.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
 def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
@@ -67,6 +67,7 @@ def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
     for seen, loss, gradient, where in found:
         expect(seen["loss"], f"the loss {where}").close_to(loss, rtol=1e-4, atol=1e-5)
         expect(seen["gradient"], f"the gradient of the chunk {where}").close_to(gradient, rtol=1e-3, atol=1e-6)
+    expect_steps_anywhere(submission, rng)
     batch = {**random_batch(rng, 4, horizon=8), "action_is_pad": padding(rng, 4, 8, 8)}
     seen = submission.observe("policy_loss", batch=batch, seed=rng.seed())
     wanted = seen["error"][~batch["action_is_pad"]].mean()
@@ -76,7 +77,7 @@ def test_loss_equals_the_reference(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Padded steps do not count",
-    property="Other numbers in the padded steps must not change the loss; if no step exists, the loss must be 0.",
+    property="Other numbers in the padded steps must not change the loss; if no step exists, the loss must be 0, and an error that is not finite must not be hidden.",
     instrument="debugkit.check(policy, batch, select=['DK309'])",
 )
 def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
@@ -92,6 +93,12 @@ def test_padded_steps_do_not_count(submission: Submission, rng: Rng) -> None:
     expect(empty["gradient"].abs().max(), "the largest gradient of a batch in which no step exists").equals(
         torch.tensor(0.0)
     )
+    for number in (float("nan"), float("inf")):
+        row, where = rng.integer(0, 4), f"the loss where one target of a step that exists is {number}"
+        broken = target.clone()
+        broken[row, 0, rng.integer(0, 3)] = number
+        found = submission.observe("head_loss", feature=feature, target=broken, is_pad=is_pad, seed=seed)["loss"]
+        expect(str(float(found)), where).equals(str(number))
 
 
 @check(
@@ -210,6 +217,19 @@ class ReferencePolicy(Policy):
 
     def build_head(self) -> ReferenceHead:
         return ReferenceHead(self.config.width, self.config.horizon, self.config.action_dim)
+
+
+def expect_steps_anywhere(submission: Submission, rng: Rng) -> None:
+    """Padded steps may be anywhere in a chunk: at its beginning, in the middle or at its end."""
+    for horizon, action_dim in ((8, 3), (rng.integer(4, 7), rng.integer(4, 9))):
+        feature, target = rng.normal(5, WIDTH), rng.normal(5, horizon, action_dim, std=2.0)
+        is_pad = rng.boolean(5, horizon)
+        is_pad[0], is_pad[1] = torch.arange(horizon) < 2, torch.arange(horizon) % 2 == 0
+        seen = submission.observe("head_loss", feature=feature, target=target, is_pad=is_pad, seed=rng.seed())
+        loss, gradient = reference(seen["chunk"], target, is_pad)
+        where = f"for {horizon} steps of {action_dim} numbers, with padded steps anywhere in a chunk"
+        expect(seen["loss"], f"the loss {where},").close_to(loss, rtol=1e-4, atol=1e-5)
+        expect(seen["gradient"], f"the gradient of the chunk {where},").close_to(gradient, rtol=1e-3, atol=1e-6)
 
 
 def padding(rng: Rng, size: int, horizon: int, longest: int) -> Tensor:

@@ -85,7 +85,7 @@ def test_gripper_follows_the_largest_command(submission: Submission, rng: Rng) -
 @check(
     kind="behaviour",
     title="A new episode begins without the plans of the last one",
-    property="After `reset(ended)` the robots of which `ended` is true must act as in a first episode, however many they are and whenever their episodes end, also after one `reset` for each of them.",
+    property="After `reset(ended)` the robots of which `ended` is true must act as in a first episode, however many they are and whenever their episodes end, also after one `reset` for each of them, and whatever numbers their earlier plans had.",
     instrument="debugkit.check(robots, batch, select=['DK406'], declare=debugkit.Declare(reset=lambda robots: robots.reset(torch.tensor([True]))))",
 )
 def test_new_episode_begins_without_old_plans(submission: Submission, rng: Rng) -> None:
@@ -110,6 +110,7 @@ def test_new_episode_begins_without_old_plans(submission: Submission, rng: Rng) 
     found, first = actions(submission, work, one_by_one=True), first_plans(work, "own")
     what = f"the actions in two episodes that begin in one step, with a `reset` for each robot, with {size(work)},"
     expect_equal(found[first > 0], acted(work, first)[first > 0], what)
+    expect_broken_plans_to_be_forgotten(submission, rng)
 
 
 @check(
@@ -242,6 +243,29 @@ def test_robots_grasp(submission: Submission, seed: int) -> None:
     result = submission.observe("trained_rollout", seed=seed)
     expect_success_rate(result["success"], episodes=EPISODES, at_least=SUCCESS_BAR)
     expect(result["steps"].double().mean(), "the mean number of actions of an episode").at_most(MOST_ACTIONS)
+
+
+def expect_broken_plans_to_be_forgotten(submission: Submission, rng: Rng) -> None:
+    """A plan of NaN or infinity in robot 0's first episode must not reach its second one, nor other robots."""
+    nan, inf = float("nan"), float("inf")
+    for number, robots, how in (
+        (nan, 3, {}),
+        (nan, 3, {"one_by_one": True}),
+        (nan, 1, {"all_at_once": True}),
+        (inf, 2, {}),
+        (-inf, 2, {}),
+    ):
+        horizon = rng.integer(3, 6)
+        work = random_work(rng, 2 * horizon + 1, robots, horizon, 3, 0.2)
+        work = replace(work, ended=torch.zeros_like(work.ended))
+        work.ended[horizon - 1, 0] = True
+        broken = work.plans.clone()
+        broken[horizon - 1, 0] = number
+        found, first = actions(submission, replace(work, plans=broken), **how), first_plans(work, "own")
+        wanted, after = acted(work, first), f"an episode whose last plan was {number}, with {size(work)}"
+        expect_equal(found[first > 0], wanted[first > 0], f"robot 0's actions in the episode after {after},")
+        if robots > 1:
+            expect_equal(found[:, 1:], wanted[:, 1:], f"the other robots' actions beside {after},")
 
 
 def actions(submission: Submission, work: Work, *, resets: bool = True, **how: bool) -> Tensor:

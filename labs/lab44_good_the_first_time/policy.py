@@ -64,7 +64,7 @@ class EnsemblingRobots(nn.Module):
     def reset(self, ended: Tensor | slice = ALL) -> None:
         """Begin new episodes for the robots that are True in `ended`, (B,), or for all: they forget their plans.
 
-        The others go on with theirs.
+        The others go on with theirs. Plans that are forgotten may have had NaN or infinity in them.
         """
         for sums, nothing in self._memory():
             sums[ended].fill_(nothing)

@@ -96,7 +96,7 @@ class ActionTokenPolicy(Policy):
         return self.action_statistics.unnormalize(self.head.decode(tokens))[:, None]
 
     def run_language_model(self, embeddings: Tensor, mask: Tensor, cache: DynamicCache | None = None) -> Tensor:
-        """Hidden states (B, T, D) of `embeddings` (B, T, D). `mask` (B, S) begins with what the cache already holds."""
+        """Hidden states of `embeddings` (B, T, D). `mask` (B, S) begins with what is cached; if anything is, T is 1."""
         return self.language_model(
             inputs_embeds=embeddings,
             attention_mask=mask,

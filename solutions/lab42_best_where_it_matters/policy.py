@@ -42,7 +42,7 @@ class ChunkHead(ActionHead):
         return self.mlp(feature[:, None] + self.steps.weight)
 
     def loss(self, feature: Tensor, target: Tensor, is_pad: Tensor) -> Tensor:
-        """The chunks' loss for normalised targets (B, H, A), a scalar; 0 if no step exists."""
+        """The loss, a scalar, for normalised targets (B, H, A): 0 if no step exists, NaN if an error that counts is."""
         error = F.l1_loss(self(feature), target, reduction="none")  # (B, H, A)
         exists = ~is_pad[..., None]  # (B, H, 1)
         return (error * exists).sum() / exists.expand_as(error).sum().clamp(min=1)
