@@ -23,9 +23,21 @@ from labs.vla.training import fit
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
 """A few float64 roundings; the error of a finite difference is a thousand times larger."""
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.06, torch.float16: 0.008}
+"""Of a gradient between 1 and 4, with each operation rounded: a fifth of this or less."""
 STEPS, BATCH_SIZE = 30, 32
 CURVE_BAR = 1e-4
 LAYOUTS = ("transposed", "sliced", "expanded")
+PRECISIONS = (
+    (torch.float64, False, (-800.0, -60.0, 60.0, 800.0)),
+    (torch.float32, False, (-100.0, -60.0, 60.0, 100.0)),
+    (torch.float32, True, (-100.0, -60.0, 60.0, 100.0)),
+    (torch.bfloat16, False, (-100.0, -60.0, 60.0, 100.0)),
+    (torch.bfloat16, True, (-100.0, -60.0, 60.0, 100.0)),
+    (torch.float16, False, (-20.0, -12.0, -6.0, 6.0, 12.0, 20.0)),
+    (torch.float16, True, (-20.0, -12.0, -6.0, 6.0, 12.0, 20.0)),
+)
+"""The dtype of gate and up, whether forward runs under autocast, and the largest gates: their exponentials overflow."""
 
 
 @check(
@@ -121,6 +133,37 @@ def test_two_tensors_are_kept(submission: Submission, rng: Rng) -> None:
     kept = submission.observe("kept_for_backward", frames=rng.integer(4, 12))
     expect(kept["activation"], "the number of tensors the activation keeps").at_most(2.0)
     expect(kept["mlp"], "the number of tensors the MLP keeps").at_most(3.0)
+
+
+@check(
+    kind="behaviour",
+    title="Half precision, autocast and large gates make no difference",
+    property="In every floating-point dtype, and under autocast, the output must be bit for bit silu(gate) * up in the dtype of the inputs, the gradients must be the derivative at any gate, and no more than two tensors of the inputs' size may be kept. Each MLP must give the stock MLP's output, bit for bit.",
+    instrument="python -c 'from policy import *; x = [torch.tensor([-100.0, 0.0, 100.0], requires_grad=True) for _ in range(2)]; print(torch.autograd.grad(gated_activation(*x).sum(), x)); print(gated_activation(*(i.bfloat16() for i in x)).dtype)'",
+)
+def test_precision_and_large_gates(submission: Submission, rng: Rng) -> None:
+    for dtype, autocast, large in PRECISIONS:
+        shape = (len(large), rng.integer(5, 9))
+        gate, up, incoming = rng.normal(*shape, std=2.0), *(rng.uniform(*shape, low=1.0, high=2.0) for _ in range(2))
+        gate[:, 0] = torch.tensor(large)
+        gate, up, incoming = (x.to(dtype) for x in (gate, up, incoming))
+        seen = submission.observe("precise", gate=gate, up=up, incoming=incoming, autocast=autocast)
+        of = f"in {str(dtype).removeprefix('torch.')}{' under autocast' * autocast}"
+        expect(seen["output"], f"silu(gate) * up {of}").equals(F.silu(gate) * up)
+        expect(seen["kept"], f"the number of tensors that the activation keeps {of}").at_most(2.0)
+        rounding = ROUNDING[dtype]
+        wanted = dict(zip(("gate", "up"), derivative(gate.double(), up.double(), incoming.double()), strict=True))
+        for name in ("up", "gate"):
+            said = f"the gradient of {name} {of}, at gates from {min(large):g} to {max(large):g},"
+            expect(seen[name], said).close_to(wanted[name].to(dtype), rtol=rounding, atol=rounding)
+    for autocast in (False, True):
+        hidden, seed = rng.normal(3, rng.integer(4, 8), 64), rng.seed()
+        found = submission.observe("mlps", hidden=hidden, seed=seed, autocast=autocast)
+        expect(len(found["ours"]), "the number of MLPs").equals(len(Policy.from_base(seed=seed).language_model.layers))
+        for layer, (ours, stock) in enumerate(zip(found["ours"], found["stock"], strict=True)):
+            expect(
+                ours, f"the output of the MLP of layer {layer} {'under' if autocast else 'without'} autocast"
+            ).equals(stock)
 
 
 @check(

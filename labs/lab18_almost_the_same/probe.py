@@ -179,3 +179,28 @@ def _laid_out(incoming: Tensor, layout: str) -> Tensor:
     if layout == "expanded":
         return incoming[..., :1].clone().expand_as(incoming)
     return incoming.clone()
+
+
+def precise(learner: Any, gate: Tensor, up: Tensor, incoming: Tensor, autocast: bool) -> dict[str, Any]:
+    """Output and gradients of the gated activation in one dtype, and how many tensors of the gate's size it keeps.
+
+    With `autocast` forward runs under the autocast of the CPU to bfloat16, and backward after it.
+    """
+    leaves = [x.clone().requires_grad_() for x in (gate, up)]
+    counter = StorageCounter()
+    counter.hold([x.detach() for x in leaves], "parameters")
+    before = counter.live
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast), counter:
+        inputs = [x * 1 for x in leaves]
+        output = learner.policy.gated_activation(*inputs)
+        del inputs
+        kept = (counter.live - before - output.nbytes) / gate.nbytes
+    for_gate, for_up = torch.autograd.grad(output, leaves, incoming.to(output.dtype))
+    return {"output": output.detach().clone(), "kept": kept, "gate": for_gate, "up": for_up}
+
+
+def mlps(learner: Any, hidden: Tensor, seed: int, autocast: bool) -> dict[str, list[Tensor]]:
+    """The outputs of the MLP of each layer for `hidden` (B, T, D), of this policy and of the stock one."""
+    policies = {"ours": learner.policy.build_policy(seed), "stock": Policy.from_base(seed=seed)}
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        return {name: [layer.mlp(hidden) for layer in one.language_model.layers] for name, one in policies.items()}

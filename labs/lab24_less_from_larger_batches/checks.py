@@ -38,6 +38,10 @@ FAR_OFF = 10.0
 """What is added to actions so that the gradient's norm is well above the limit."""
 OTHER_WIDTH = 40
 """A vision tower's width that is not the language model's."""
+DTYPE_ROUNDING = {torch.float16: (0.005, 0.02), torch.bfloat16: (0.04, 0.1), torch.float64: (1e-5, 1e-5)}
+"""The largest relative error of the tokens, and of a gradient, for each dtype."""
+LEAST_LENGTH = 0.05
+"""Relative to the longest gradient: the error of shorter ones is relative to this length."""
 STEPS, LOSS_BAR = 40, 0.42
 NOTHING = "nothing"
 
@@ -119,6 +123,37 @@ def test_gradients_of_the_reader(submission: Submission, rng: Rng) -> None:
             expect(exact, f"whether the gradient of {name} is the reference's ({case})").is_true()
         unseen = found["patches"][~shows] if "patches" in found else torch.zeros(1)
         expect(unseen, f"the gradient of the patches that show nothing ({case})").equals(torch.zeros_like(unseen))
+
+
+@check(
+    kind="behaviour",
+    title="The reader works in every dtype",
+    property="A reader that was cast to float16, bfloat16 or float64 must give the reference's tokens in that dtype, and finite gradients that are the reference's up to the rounding of the dtype, whether or not a camera is missing.",
+    instrument="python -c 'from policy import *; shows = torch.ones(1, 2, 16, dtype=torch.bool); shows[0, 0] = False; x = torch.randn(1, 2, 16, 64).bfloat16(); print(CameraReader(64, 64).bfloat16()(x[:, 0, 0], x, shows).dtype)'",
+)
+def test_reader_in_every_dtype(submission: Submission, rng: Rng) -> None:
+    for dtype, (own, part) in DTYPE_ROUNDING.items():
+        for case in (CASES[0], ONE_MISSING):
+            weights, asker, patches, shows = inputs_of(case, rng)
+            upstream = rng.normal(case.frames, case.cameras, WIDTH).to(dtype)
+            weights = {name: value.to(dtype) for name, value in weights.items()}
+            given = {"weights": weights, "asker": asker.to(dtype), "patches": patches.to(dtype), "shows": shows}
+            where = f"in {str(dtype).removeprefix('torch.')}, {case.name}"
+            seen = submission.observe("in_dtype", **given, upstream=upstream)
+            expect(seen["raised"], f"the error that the reader raises {where}").equals(None)
+            wanted = reference(**given)
+            expect(str(seen["tokens"].dtype), f"the dtype of the tokens {where}").equals(str(dtype))
+            expect(seen["tokens"], f"the tokens {where}").has_shape(*wanted.shape)
+            error = relative_error(seen["tokens"].double(), wanted.double())
+            expect(error, f"the relative error of the tokens {where}").at_most(own)
+            gradients = reference_gradients(**given, upstream=upstream)
+            least = LEAST_LENGTH * max(float(value.double().norm()) for value in gradients.values())
+            for name, gradient in gradients.items():
+                found = seen["gradients"].get(name, torch.zeros_like(gradient))
+                expect(found, f"the gradient of {name} {where}").finite()
+                error = float((found.double() - gradient.double()).norm())
+                error /= max(least, float(gradient.double().norm()))
+                expect(error, f"the relative error of the gradient of {name} {where}").at_most(part)
 
 
 @check(

@@ -35,7 +35,7 @@ MAX_GRADIENT_NORM = 1.0
 
 
 class CameraReader(nn.Module):
-    """Attends to the patches of each camera and returns one token per camera, (B, K, D), for any widths V and D."""
+    """Attends to the patches of each camera; returns one token per camera, (B, K, D), in any dtype and any V and D."""
 
     def __init__(self, vision_width: int, width: int, cameras: int = CAMERAS) -> None:
         super().__init__()

@@ -201,3 +201,23 @@ def _policy(learner: Any, weights: dict[str, Tensor], seed: int) -> Any:
     policy = learner.policy.build_policy(seed)
     policy.reader.load_state_dict(weights)
     return policy
+
+
+def in_dtype(
+    learner: Any, weights: dict[str, Tensor], asker: Tensor, patches: Tensor, shows: Tensor, upstream: Tensor
+) -> dict[str, Any]:
+    """The tokens and gradients of a reader that was cast to the dtype of `asker`; `raised` is the error of its forward.
+
+    A gradient that is None is left out.
+    """
+    module = _reader(learner, weights).to(asker.dtype)
+    asker.requires_grad_()
+    patches.requires_grad_()
+    try:
+        tokens = module(asker, patches, shows)
+    except RuntimeError as error:
+        return {"raised": str(error)}
+    tokens.backward(upstream.to(tokens.dtype))
+    named = {**dict(module.named_parameters()), "asker": asker, "patches": patches}
+    gradients = {name: value.grad for name, value in named.items() if value.grad is not None}
+    return {"raised": None, "tokens": tokens.detach(), "gradients": gradients}

@@ -52,13 +52,15 @@ CALL = {"bfloat16": ".bfloat16()", "to": ".to(torch.bfloat16)", "float": ".float
 FARTHEST = 4096
 OTHER_BASE = 500_000
 """Llama 3's base of the rotary frequencies, which the language model's config may have instead of 10,000."""
+OTHER_HEAD = 24
+"""A width of a head that is not the width divided by the number of heads: `head_dim`, which many configs have."""
 ROBOTS, LAST, BAR = 96, 32, 0.9
 
 
 @check(
     kind="behaviour",
     title="The phases of far positions are exact",
-    property="After `.bfloat16()`, after `.to(torch.bfloat16)`, in float32, and cast back to float32, a cosine or sine at any position, up to 4,096 and in a longer row, must be off by at most 1e-3, beyond the rounding of the result, whatever the table was asked before, in either dtype, and with the base of the frequencies that the language model's config has.",
+    property="After `.bfloat16()`, after `.to(torch.bfloat16)`, in float32, and cast back to float32, a cosine or sine at any position, up to 4,096 and in a longer row, must be off by at most 1e-3, beyond the rounding of the result, whatever the table was asked before, in either dtype, and with the base of the frequencies and the width of a head that the language model's config has.",
     instrument="python -c 'from policy import *; p = build_policy(0).bfloat16(); x = torch.zeros(1).bfloat16(); print(p.language_model.rotary_emb(x, torch.tensor([[2000]]))[0], (2000 * 10_000 ** (-torch.arange(8) / 8)).cos())'",
 )
 def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
@@ -102,14 +104,20 @@ def test_phases_are_exact(submission: Submission, rng: Rng) -> None:
             said = f"the {name} of position {int(asked)}, asked alone,"
             expect(found[name], said).has_shape(1, 1, 16)
             expect(largest_error(found[name], asked, name), f"how far {said} is off").at_most(PHASE_TOLERANCE)
-    for casts, dtype in (([], "float32"), (["bfloat16"], "bfloat16")):
+    for casts, dtype, base, head in (
+        ([], "float32", OTHER_BASE, HEAD),
+        (["bfloat16"], "bfloat16", OTHER_BASE, HEAD),
+        ([], "float32", LLAMAS_BASE, OTHER_HEAD),
+        (["bfloat16"], "bfloat16", OTHER_BASE, OTHER_HEAD),
+    ):
+        config = {"base": base, "head": None if head == HEAD else head}
         found = submission.observe(
-            "phases", casts=casts, dtype=dtype, asked=[far], asked_before=[], seed=rng.seed(), base=OTHER_BASE
+            "phases", casts=casts, dtype=dtype, asked=[far], asked_before=[], seed=rng.seed(), **config
         )[0]
         for name, function in (("cos", "cosines"), ("sin", "sines")):
-            said = f"the {function} of {far.numel()} positions with the base {OTHER_BASE:,} in the config {situation(casts)}"
-            expect(found[name], said).has_shape(*far.shape, 16)
-            error = (found[name].double() - with_other_base(far, name)).abs().max()
+            said = f"the {function} of {far.numel()} positions with the base {base:,} and heads of width {head} in the config {situation(casts)}"
+            expect(found[name], said).has_shape(*far.shape, head)
+            error = (found[name].double() - configured(far, name, base, head)).abs().max()
             tolerance = PHASE_TOLERANCE + ROUNDING[getattr(torch, dtype)]
             expect(error, f"how far {said} are off").at_most(tolerance)
 
@@ -333,9 +341,9 @@ def recognise_restart(evidence: Mapping[str, Any]) -> bool:
     return evidence.get(COUNTED) == PER_OBSERVATION and evidence.get(PHASES) != EXACT
 
 
-def with_other_base(positions: Tensor, function: str) -> Tensor:
-    """The cosines or sines (..., head) at `positions` (...) with OTHER_BASE, in float64."""
-    frequencies = OTHER_BASE ** (-torch.arange(0, HEAD, 2).double() / HEAD)
+def configured(positions: Tensor, function: str, base: int, head: int) -> Tensor:
+    """The cosines or sines (..., head) at `positions` (...) with this base of the frequencies, in float64."""
+    frequencies = base ** (-torch.arange(0, head, 2).double() / head)
     return of_phases(positions.double()[..., None] * frequencies, function)
 
 

@@ -30,13 +30,14 @@ def phases(
     asked_before: list[str],
     seed: int,
     base: float | None = None,
+    head: int | None = None,
 ) -> list[dict[str, Tensor]]:
     """Cosines and sines (B, T, head) at each of the positions `asked` (B, T), in turn, for hidden states of `dtype`.
 
     After the casts; the policy has been asked for them before the casts in `asked_before` as well. With `base`, its
-    language model is configured with this base of the rotary frequencies.
+    language model is configured with this base of the rotary frequencies, with `head` with heads of this width.
     """
-    with _rotary_base(base):
+    with _rotary_config(base, head):
         policy = learner.policy.build_policy(seed)
     for cast in casts:
         if cast in asked_before:
@@ -176,13 +177,16 @@ def _ask(policy: Any, dtype: torch.dtype, asked: list[Tensor]) -> list[dict[str,
 
 
 @contextmanager
-def _rotary_base(base: float | None) -> Iterator[None]:
-    """Language models that are built here have another base of the rotary frequencies, unless it is None."""
+def _rotary_config(base: float | None, head: int | None) -> Iterator[None]:
+    """Language models that are built here have another base of the rotary frequencies and width of a head, if given."""
 
     def build(config: PolicyConfig) -> Any:
         model = build_language_model(config)
         if base is not None:
             model.config.rope_parameters["rope_theta"] = base
+        if head is not None:
+            model.config.head_dim = head
+        if base is not None or head is not None:
             model.rotary_emb = type(model.rotary_emb)(model.config)
         return model
 

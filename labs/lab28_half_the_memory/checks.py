@@ -24,6 +24,8 @@ FINGER_TRAVEL = 0.04
 FRAMES_IN_DATA_SET = 1_000_000
 HEAVY_FRAMES, HEAVIEST = 12, 20.0
 """Frames of the highest quality: with a scale that only just fits frames of mean quality, their gradient overflows."""
+NEAR = 1e-4
+"""Less than half of float16's step between 0.5 and 1: targets so near the chunk lose their distance in float16."""
 REPEATED = 24
 """Calls of `backward` on one batch: a scale that doubles with each of them overflows after about 17."""
 LARGE = 0.1
@@ -169,7 +171,7 @@ def test_step_moves_the_weights(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The loss is reported in square metres, as a share of the data set's",
-    property="The reported loss and that of `weighted_loss` must equal that of float32, in square metres, whatever factor the backward pass uses, and the frames' weights must add up to one over the data set.",
+    property="The reported loss and that of `weighted_loss` must equal that of float32, in square metres, whatever factor the backward pass uses, also for targets very near the predicted chunk, and the frames' weights must add up to one over the data set.",
     instrument="lab run 28",
 )
 def test_loss_is_reported_in_square_metres(submission: Submission, rng: Rng) -> None:
@@ -185,6 +187,13 @@ def test_loss_is_reported_in_square_metres(submission: Submission, rng: Rng) -> 
         )
     ratio = submission.observe("loss_alone", batch=stream[1], seed=seed) / loss
     expect(ratio, "the result of weighted_loss, for 1 frame, over float32's loss").close_to(1.0, rtol=LOSS_ROUNDING)
+    size = rng.integer(3, 9)
+    batch = weighted_batch(rng, size)
+    offset = NEAR * rng.uniform(*batch["action"].shape, low=-1.0, high=1.0)
+    seen = submission.observe("near", batch=batch, offset=offset, seed=seed)
+    wanted = loss_of_chunk(seen["chunk"].double(), {**batch, "action": seen["action"].double()})
+    of = f"the reported loss of {size} frames, whose targets are within {NEAR:g} of the chunk, over the exact loss"
+    expect(seen["loss"] / float(wanted), of).close_to(1.0, rtol=LOSS_ROUNDING)
     weights = submission.call("frame_weights", quality)
     expect(weights, "the result of frame_weights").has_shape(len(quality))
     for index in (0, 1):

@@ -256,3 +256,22 @@ class _Multiplications(TorchFunctionMode):
 
 
 _PRODUCTS = {"mul", "mul_", "multiply", "multiply_", "__mul__", "__rmul__", "__imul__"}
+
+
+def near(learner: Any, batch: dict[str, Tensor], offset: Tensor, seed: int) -> dict[str, Any]:
+    """The loss that `backward` returns for targets that differ from the float16 policy's chunk by `offset` (B, H, A).
+
+    `chunk` is that chunk and `action` are these targets, both in float32.
+    """
+    trainer = _trainer(learner, seed)
+    inputs, frame_weight = _split(batch)
+    observation = {name: inputs[name] for name in OBSERVATION_KEYS}
+    with torch.no_grad():
+        half = {**observation, "pixel_values": observation["pixel_values"].half()}
+        chunk = trainer.half.decode(trainer.half.encode(**half)).float()
+    action = chunk + offset
+    return {
+        "loss": float(trainer.backward({**inputs, "action": action}, frame_weight)),
+        "chunk": chunk,
+        "action": action,
+    }

@@ -40,6 +40,8 @@ UNEVEN_EPOCHS = 3
 ADDRESS = "tcp://127.0.0.1:29500"
 LOUDER = 30.0
 """Makes the gradients longer than the norm to which they are clipped."""
+LOUDEST = 1000.0
+"""Makes the loss of a frame larger than fifty."""
 
 
 @check(
@@ -214,12 +216,14 @@ def test_each_batch_is_one_step(submission: Submission, rng: Rng) -> None:
     instrument="python -c 'from policy import *; from labs.vla.dataset import demonstrations; print(frame_losses(build_policy(0), demonstrations(5, seed=0)))'",
 )
 def test_all_frames_are_examined(submission: Submission, rng: Rng) -> None:
-    for count, seed in ((1, 0), (rng.integer(4, 7), rng.integer(1, 1000))):
-        found = submission.observe("examined", frames=count, seed=seed)
-        policy, frames = Policy.from_base(seed=seed).eval(), demonstrations(count, seed)
+    some, other = rng.integer(4, 7), rng.integer(1, 1000)
+    for count, seed, louder in ((1, 0, 1.0), (some, other, 1.0), (2, other, LOUDEST)):
+        found = submission.observe("examined", frames=count, seed=seed, louder=louder)
+        policy, frames = with_louder_head(Policy.from_base(seed=seed), louder).eval(), demonstrations(count, seed)
         with torch.no_grad():
             wanted = torch.stack([policy(**collate(frames, [number])).loss for number in range(count)])
-        expect_equal(found["losses"], wanted, f"the losses of {count} frame{'s' * (count > 1)}")
+        said = f"the losses of {count} frame{'s' * (count > 1)} (mean {float(wanted.mean()):.3g})"
+        expect_equal(found["losses"], wanted, said)
         expect(found["graph"], "the losses require a gradient,").is_false()
         expect(any(found["training"]), "the policy is in training mode, during the examination or after it,").is_false()
     for frames, size, epoch, done in ((7, 3, 0, 0), (rng.integer(8, 12), 4, rng.integer(1, 9), 1), (2, 5, 2, 0)):

@@ -130,9 +130,12 @@ def fine_tuned(learner: Any, *, frames: int, batch_size: int, epochs: int, seed:
     return _processes(learner, 1, demonstrations(frames, seed), epochs=epochs, batch_size=batch_size, seed=seed)[0]
 
 
-def examined(learner: Any, *, frames: int, seed: int) -> dict[str, Any]:
-    """The losses of demonstrations that `frame_losses` gives, and whether they have a graph."""
-    policy = learner.policy.build_policy(seed).train()
+def examined(learner: Any, *, frames: int, seed: int, louder: float) -> dict[str, Any]:
+    """The losses of demonstrations that `frame_losses` gives, and whether they have a graph.
+
+    `louder` multiplies the head's weights before.
+    """
+    policy = with_louder_head(learner.policy.build_policy(seed), louder)
     modes: list[bool] = []
     policy.register_forward_pre_hook(lambda module, *_: modes.append(module.training))
     losses = learner.policy.frame_losses(policy, demonstrations(frames, seed))

@@ -10,7 +10,8 @@ Notable choices
 - One autograd.Function for the gated activation, as in fused kernels: it keeps its two inputs and nothing else.
 - The weights are the stock MLP's own, under the same names: the base checkpoint loads, and a checkpoint made here loads
   into a stock policy.
-- The output is bit for bit that of the stock MLP, so the evaluation of a checkpoint does not change.
+- The output is bit for bit that of the stock MLP, also in half precision and under autocast, so the evaluation of a
+  checkpoint does not change.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class GatedActivation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of gate and up, from the output's `gradient`, which may have any layout and is only read."""
+        """The gradients of gate and up, at any gate, from `gradient`, which may have any layout and is only read."""
         gate, up = ctx.saved_tensors
         sigmoid = torch.sigmoid(gate)
         for_gate = gradient * up * sigmoid * (1 + gate * (1 - sigmoid))

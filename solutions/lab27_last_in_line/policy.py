@@ -29,7 +29,7 @@ from labs.vla.policy import Policy, PolicyConfig
 
 
 class RotaryTable(LlamaRotaryEmbedding):
-    """Llama's rotary embedding with a config's frequencies, looked up in a table instead of computed in every pass."""
+    """Llama's rotary embedding with a config's frequencies and `head_dim`, looked up in a table instead of computed."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
