@@ -114,6 +114,9 @@ def test_stored_head_gives_the_same_actions(submission: Submission, rng: Rng) ->
     given = {"feature": rng.normal(3, 64), "target": batch["action"], "is_pad": batch["action_is_pad"]}
     for name, device in submission.observe("moved", config=TABLETOP, **given).items():
         expect(device, f"the device of the {name} of a head on the meta device").equals("meta")
+    for name, drawn in submission.observe("drawn_elsewhere", config=TABLETOP, **given).items():
+        what = f"what draws random numbers of the {name} on the device of the head, and not on the CPU,"
+        expect(listed(set(drawn)), what).equals(NOTHING)
 
 
 @check(

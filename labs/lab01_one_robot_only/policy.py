@@ -13,7 +13,7 @@ Notable choices
 - Trained heads are stored by parameter name, and the tabletop robot's are in use. So the head has the same three
   linear layers for every robot, `velocity.layers.0`, `.2` and `.4`, and the tabletop robot's keep their shapes.
 - The vision and language towers are expensive and the head is not, so each sample of a batch gets several noise draws.
-- Noise is drawn on the CPU and then moved, so that the same seed gives the same actions on every device.
+- Noise and times are drawn on the CPU and then moved: a seed gives the same loss and actions on every device.
 """
 
 from __future__ import annotations

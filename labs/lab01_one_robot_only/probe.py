@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from labs.vla.dataset import demonstrations
 from labs.vla.policy import OBSERVATION_KEYS, PolicyConfig
@@ -163,15 +165,6 @@ def _chunk(policy: Any, batch: dict[str, Tensor], seed: int) -> Tensor:
     return chunk
 
 
-def _observed(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: batch[name] for name in OBSERVATION_KEYS}
-
-
-def _gradients(module: nn.Module) -> dict[str, Tensor]:
-    """The gradient of every parameter that has one."""
-    return {name: value.grad for name, value in module.named_parameters() if value.grad is not None}
-
-
 def _random_batch(config: PolicyConfig, size: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
     return {
@@ -182,3 +175,31 @@ def _random_batch(config: PolicyConfig, size: int) -> dict[str, Tensor]:
         "action": 0.1 * torch.randn(size, config.horizon, config.action_dim, generator=generator),
         "action_is_pad": torch.zeros(size, config.horizon, dtype=torch.bool),
     }
+
+
+def drawn_elsewhere(
+    learner: Any, config: dict[str, int], feature: Tensor, target: Tensor, is_pad: Tensor
+) -> dict[str, list[str]]:
+    """The operations that draw random numbers on the device of a head that is on the meta device, like its inputs."""
+    head = _policy(learner, config, 0).head.to("meta")
+    feature, target, is_pad = feature.to("meta"), target.to("meta"), is_pad.to("meta")
+    with _Draws() as loss:
+        head.loss(feature, target, is_pad)
+    with _Draws() as chunk, torch.no_grad():
+        head.predict(feature)
+    return {"loss": loss.elsewhere, "chunk": chunk.elsewhere}
+
+
+class _Draws(TorchDispatchMode):
+    """Lists in `elsewhere` the operations that draw random numbers on another device than the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elsewhere: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            places = {value.device.type for value in tree_leaves(result) if isinstance(value, Tensor)}
+            self.elsewhere += [func.overloadpacket.__name__] if places - {"cpu"} else []
+        return result

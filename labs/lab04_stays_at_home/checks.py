@@ -38,11 +38,15 @@ def test_runs_on_a_second_device(submission: Submission, rng: Rng) -> None:
 )
 def test_checkpoint_restores_the_codes(submission: Submission, rng: Rng) -> None:
     submission.observe("held")
-    for size, ran in ((1, False), (rng.integer(2, 6), True)):
+    for loaded, ran, training in (
+        ("the loaded policy", False, True),
+        ("the loaded policy, which ran before with its own codes,", True, True),
+        ("the loaded policy, which ran before in evaluation mode with its own codes,", True, False),
+    ):
+        size = rng.integer(2, 6) if ran else 1
         patches, arm, gain = rng.normal(size, 16, 64), rng.uniform(size, 2), rng.uniform(64, low=0.5, high=1.0)
         asked = {"patches": patches, "arm": arm, "gain": gain, "seed": rng.integer(0, 10**6)}
-        seen = submission.observe("restored", ran=ran, **asked)
-        loaded = "the loaded policy, which ran before with its own codes," if ran else "the loaded policy"
+        seen = submission.observe("restored", ran=ran, training=training, **asked)
         expect(seen["restored"], f"the coded patches of {loaded}").has_shape(size, 16, 64)
         expect(
             patches_apart(seen["restored"], seen["saved"]),
@@ -71,6 +75,9 @@ def test_codes_are_codes_of_places(submission: Submission, rng: Rng) -> None:
         expected = turned(patches, turns) + gain * features + mark * nearness(arm, side)
         what = f"of {2 * side * side} patches of a camera rotated {times(turns)}, the number placed, coded or marked in another way"
         expect(patches_apart(given, expected), what).equals(0)
+        later = submission.observe("placed", patches=patches, gain=gain, mark=mark, ran=True, **asked)
+        what = f"of {2 * side * side} patches, the number coded in another way in evaluation mode, after a run with another gain and mark,"
+        expect(patches_apart(later, expected), what).equals(0)
 
 
 @check(
@@ -110,6 +117,17 @@ def test_mounting_is_not_loaded(submission: Submission, rng: Rng) -> None:
             f"after loading the checkpoint of one rotated {times(turns[0])}"
         )
         expect(patches_apart(seen["loaded"], turned(patches, turns[1]) + codes), what).equals(0)
+
+
+@check(
+    kind="behaviour",
+    title="A checkpoint without codes does not load",
+    property="Loading a checkpoint that holds gain and mark but no codes must raise an error, because its language model would get codes that it cannot read.",
+    instrument='python -c \'from policy import *; p = build_policy(0); print(p.load_state_dict({k: v for k, v in p.state_dict().items() if not k.startswith("places.") or k in ("places.gain", "places.mark")}))\'',
+)
+def test_checkpoint_without_codes_is_refused(submission: Submission, rng: Rng) -> None:
+    raised = submission.observe("loaded_without_codes", seed=rng.integer(0, 10**6))
+    expect(raised is None, "whether a checkpoint without codes loads without an error").is_false()
 
 
 @check(

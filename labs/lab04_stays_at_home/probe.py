@@ -18,6 +18,8 @@ from labs.vla.training import fit
 BATCH_SIZE, STEPS, LEARNING_RATE = 32, 120, 2e-3
 ANOTHER_SEED = 7_000
 """Added to a policy's seed to build the one that a checkpoint is loaded into, as on another machine."""
+KEPT = ("gain", "mark", "order")
+"""What the starter's place codes have in their state, saved or not: everything but the codes."""
 
 
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
@@ -29,11 +31,23 @@ def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str
 
 
 def placed(
-    learner: Any, patches: Tensor, arm: Tensor, gain: Tensor, mark: Tensor, seed: int, quarter_turns: int
+    learner: Any,
+    patches: Tensor,
+    arm: Tensor,
+    gain: Tensor,
+    mark: Tensor,
+    seed: int,
+    quarter_turns: int,
+    ran: bool = False,
 ) -> Tensor:
-    """The output of a fresh PlaceCode for patches (B, P, D) and arms (B, 2), with the given gain and mark (D,)."""
-    places = _place_code(learner, patches, seed, quarter_turns)
+    """The output of a fresh PlaceCode for patches (B, P, D) and arms (B, 2), with the given gain and mark (D,).
+
+    `ran`: it is in evaluation mode, and has coded the patches once before it gets that gain and mark.
+    """
+    places = _place_code(learner, patches, seed, quarter_turns).train(not ran)
     with torch.no_grad():
+        if ran:
+            places(patches, arm)
         places.gain.copy_(gain)
         places.mark.copy_(mark)
         return places(patches, arm)
@@ -45,12 +59,15 @@ def at_start(learner: Any) -> dict[str, Tensor]:
     return {"gain": places.gain, "mark": places.mark}
 
 
-def restored(learner: Any, patches: Tensor, arm: Tensor, gain: Tensor, seed: int, ran: bool) -> dict[str, Any]:
+def restored(
+    learner: Any, patches: Tensor, arm: Tensor, gain: Tensor, seed: int, ran: bool, training: bool = True
+) -> dict[str, Any]:
     """The output of `places` in the saved policy, and in one built from another seed that loaded the checkpoint.
 
     Gain and mark of the saved policy are `gain`. `ran`: the other policy codes the patches once before it loads.
+    `training`: both policies are in training mode, otherwise in evaluation mode.
     """
-    policy, other = (learner.policy.build_policy(number) for number in (seed, seed + ANOTHER_SEED))
+    policy, other = (learner.policy.build_policy(number).train(training) for number in (seed, seed + ANOTHER_SEED))
     with torch.no_grad():
         policy.places.gain.copy_(gain)
         policy.places.mark.copy_(gain)
@@ -210,3 +227,15 @@ def _codes(policy: Any) -> Tensor:
 
 def _batch(size: int, seed: int) -> dict[str, Tensor]:
     return next(batches(demonstrations(size, seed), size, steps=1, seed=seed))
+
+
+def loaded_without_codes(learner: Any, seed: int) -> str | None:
+    """What ends the loading of a checkpoint that has only gain, mark and order of the place codes; None if nothing."""
+    policy, other = (learner.policy.build_policy(number) for number in (seed, seed + ANOTHER_SEED))
+    codes = {f"places.{name}" for name in policy.places.state_dict()} - {f"places.{name}" for name in KEPT}
+    checkpoint = {name: value for name, value in policy.state_dict().items() if name not in codes}
+    try:
+        other.load_state_dict(checkpoint, strict=True)
+    except Exception as error:  # the check decides whether it is the expected one
+        return type(error).__name__
+    return None

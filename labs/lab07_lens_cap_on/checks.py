@@ -130,8 +130,8 @@ def test_rows_are_patches(submission: Submission, rng: Rng) -> None:
 def test_image_is_embedded_as_by_the_convolution(submission: Submission, rng: Rng) -> None:
     own, other = {}, {"patch_size": 8, "image_size": 40}
     for sizes, rows, columns, frames in (
-        *((own, *shape) for shape in ((4, 4, 2), (4, 4, 1), (3, 7, 2), (6, 2, 1), (1, 1, 3))),
-        *((other, *shape) for shape in ((5, 5, 1), (2, 4, 2))),
+        *((own, *shape) for shape in ((4, 4, 2), (4, 4, 1), (3, 7, 2), (6, 2, 1), (1, 1, 3), (2, 8, 1))),
+        *((other, *shape) for shape in ((5, 5, 1), (2, 4, 2), (25, 1, 1))),
     ):
         policy = random_policy(PolicyConfig(**sizes), rng)
         size = policy.config.patch_size
@@ -180,11 +180,14 @@ def test_shift_moves_the_rows(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="The position table fits the grid of the image",
-    property="On its own grid the table must be unchanged; for another grid it must be resized bilinearly, rows and columns in their places.",
+    property="On its own grid the table must be unchanged. For another grid, also one of as many patches, it must be resized bilinearly, rows and columns in their places.",
     instrument="python -c 'from policy import *; import torch; print(resized_positions(torch.arange(16.).view(16, 1), (2, 6)).view(2, 6))'",
 )
 def test_positions_fit_the_grid(submission: Submission, rng: Rng) -> None:
-    for side, grid in ((4, (4, 4)), (4, (3, 7)), (3, (5, 2)), (2, (1, 1)), (5, (5, 5))):
+    for side, grid in (
+        *((4, (4, 4)), (4, (3, 7)), (3, (5, 2)), (2, (1, 1)), (5, (5, 5))),
+        *((4, (2, 8)), (4, (16, 1)), (6, (9, 4)), (2, (1, 4))),  # as many patches as the table has, on another grid
+    ):
         table = rng.normal(side * side, rng.integer(2, 9))
         found = submission.observe("positions", table=table, grid=list(grid))
         said = f"the positions of a grid of {grid[0]} x {grid[1]}, from one of {side} x {side}"
@@ -194,13 +197,19 @@ def test_positions_fit_the_grid(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Only whole patches, and the pretrained base",
-    property="An image that does not consist of whole patches must raise ValueError. `build_policy` must give the pretrained base and a head drawn from the seed, under the base's names.",
+    property="An image that does not consist of whole patches must raise ValueError, in `patchify` and in the policy. `build_policy` must give the pretrained base and a head drawn from the seed, under the base's names.",
     instrument="python -c 'from policy import *; print(build_policy(0))'",
 )
 def test_contract_is_kept(submission: Submission, rng: Rng) -> None:
     for height, width, size in ((60, 64, 16), (64, 72, 16), (5, 7, 4), (10, 10, 4)):
         raised = submission.observe("refusal", height=height, width=width, size=size)
         expect(raised, f"what {height} x {width} pixels in patches of {size} raise").equals("ValueError")
+    for height, width, size in ((70, 64, 16), (64, 50, 16), (10, 64, 16), (40, 44, 8)):
+        sizes = {"patch_size": size, "image_size": size * (min(height, width) // size) or 64}
+        given = {"batch": random_batch(rng, 2), "height": height, "width": width, "sizes": sizes}
+        for use, raised in submission.observe("policy_refusals", **given).items():
+            said = f"what the {use} of a policy for {height} x {width} pixels in patches of {size} raises"
+            expect(raised, said).equals("ValueError")
     seed = rng.integer(0, 1000)
     wanted = {name: value.detach() for name, value in Policy.from_base(seed=seed).named_parameters()}
     found = submission.observe("built", seed=seed)

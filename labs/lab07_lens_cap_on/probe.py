@@ -101,3 +101,27 @@ def _train(learner: Any, frames: Frames, seed: int) -> tuple[Any, list[float]]:
 def _covered(frames: Frames) -> Frames:
     """The same frames, in which the camera sees only the colour of the table."""
     return replace(frames, image=np.broadcast_to(np.array(TABLE_RGB, np.uint8), frames.image.shape))
+
+
+def policy_refusals(
+    learner: Any, batch: dict[str, Tensor], height: int, width: int, sizes: dict[str, int]
+) -> dict[str, str]:
+    """The name of the exception, or "none", of each use of a policy of these sizes for images of height x width.
+
+    Images are random, and the rest is the batch's. The uses are the embedded image, the loss, and the chunk.
+    """
+    policy = learner.policy.AnyShapePolicy(PolicyConfig(**sizes))
+    images = torch.rand(len(batch["action"]), 3, height, width)
+    batch = {**batch, "pixel_values": images}
+    raised = {}
+    for name, use in (
+        ("embedded image", lambda: policy.embed_images(images)),
+        ("loss", lambda: policy(**batch).loss),
+        ("chunk", lambda: policy.eval().predict(batch)),
+    ):
+        try:
+            use()
+            raised[name] = "none"
+        except Exception as error:  # the check decides whether it is the expected one
+            raised[name] = type(error).__name__
+    return raised

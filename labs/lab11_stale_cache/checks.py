@@ -44,7 +44,7 @@ def test_trainable_set_is_exact(submission: Submission) -> None:
 @check(
     kind="behaviour",
     title="A pattern that matches nothing is an error",
-    property="freeze must raise a ValueError that quotes the pattern if one of its patterns matches no parameter, wherever it is in the list.",
+    property="freeze must raise a ValueError that quotes the pattern if one of its patterns matches no parameter, wherever it is in the list. A buffer is no parameter.",
     instrument='python -c \'from policy import *; freeze(build_policy(0), ("head.*", "no.such.part"))\'',
 )
 def test_pattern_without_a_match_raises(submission: Submission, rng: Rng) -> None:
@@ -62,12 +62,17 @@ def test_pattern_without_a_match_raises(submission: Submission, rng: Rng) -> Non
         expect(one["raised"] or "no error", ENDED.format(place)).equals("ValueError")
     for place, one in seen.items():
         expect(one["message"], f"the message about {nothing} {place}").contains(nothing)
+    for pattern in ("action_statistics.*", f"*.{rng.choice(('mean', 'std'))}"):
+        one = submission.observe("frozen_by", patterns=["head.*", pattern], already=[])
+        ended = f"how freeze ended for {pattern}, which matches buffers, but no parameter,"
+        expect(one["raised"] or "no error", ended).equals("ValueError")
+        expect(one["message"], f"the message about {pattern}").contains(pattern)
 
 
 @check(
     kind="behaviour",
     title="Patterns freeze what they match",
-    property="freeze must set requires_grad=False on exactly the parameters that its patterns match, and return their names, also where patterns overlap, and where some parameters are frozen already.",
+    property="freeze must set requires_grad=False on exactly the parameters that its patterns match, and return their names, also where patterns overlap, and where some parameters are frozen already. What trains must keep its gradient, and a module's name matches no parameter.",
     instrument="python -c 'from policy import *; print(freeze(Policy.from_base(), (\"head.*\",)))'",
 )
 def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> None:
@@ -80,6 +85,7 @@ def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> Non
         (["head.*", "head.mlp.*"], []),
         (["head.*", "head.mlp.0.*"], [name for name in names if name.startswith("head.")]),
         (["head.mlp.[02].weight", "proprioception.????"], []),
+        (["*"], []),
     ):
         seen = submission.observe("frozen_by", patterns=patterns, already=already)
         asked = ", ".join(patterns)
@@ -92,6 +98,12 @@ def test_patterns_freeze_what_they_name(submission: Submission, rng: Rng) -> Non
         ):
             expect(listed(wanted - found), f"what freeze {less} for {asked}").equals(NOTHING)
             expect(listed(found - wanted), f"what freeze {more} for {asked}").equals(NOTHING)
+        expect(listed(set(seen["cleared"])), f"what trains, and lost its gradient by freezing {asked}").equals(NOTHING)
+        expect(listed(set(seen["replaced"])), f"what is another tensor after freezing {asked}").equals(NOTHING)
+    module = rng.choice(("vision", "projector", "language_model.layers.0"))
+    one = submission.observe("frozen_by", patterns=["head.*", module], already=[])
+    ended = f"how freeze ended for {module}, which is the name of a module, but of no parameter,"
+    expect(one["raised"] or "no error", ended).equals("ValueError")
 
 
 @check(

@@ -49,22 +49,35 @@ def frozen_by(learner: Any, patterns: list[str], already: list[str]) -> dict[str
     """What `freeze` does to a policy of which the parameters `already` are frozen, given an iterator of patterns.
 
     What it raised, if anything, the names that it returned, the parameters that are frozen afterwards, and whether
-    anything else is different.
+    values or modes are different. `cleared` are the parameters that train afterwards and whose gradient it changed,
+    `replaced` those that are another tensor.
     """
     policy = learner.policy.Policy.from_base().train(len(patterns) > 1)
     before, mode = _values(policy), policy.training
     for name in already:
         policy.get_parameter(name).requires_grad_(False)
+    own = dict(policy.named_parameters())
+    for value in own.values():
+        value.grad = torch.full_like(value, 0.5) if value.requires_grad else None
     raised, message, returned = None, "", []
     try:
         returned = list(learner.policy.freeze(policy, iter(patterns)))
     except Exception as error:  # the check decides whether it is the expected one
         raised, message = type(error).__name__, str(error)
     frozen = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
+    trains = {name: value for name, value in policy.named_parameters() if value.requires_grad}
     same = all(torch.equal(before[name], value) for name, value in _values(policy).items())
     modes = {module.training for module in policy.modules()}
     kept = same and modes == {mode}
-    return {"raised": raised, "message": message, "returned": returned, "frozen": frozen, "kept": kept}
+    return {
+        "raised": raised,
+        "message": message,
+        "returned": returned,
+        "frozen": frozen,
+        "kept": kept,
+        "cleared": [name for name, value in trains.items() if value.grad is None or bool((value.grad != 0.5).any())],
+        "replaced": [name for name, value in policy.named_parameters() if value is not own.get(name)],
+    }
 
 
 def grouped(learner: Any, frozen: list[str]) -> dict[str, Any]:

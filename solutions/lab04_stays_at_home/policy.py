@@ -8,7 +8,8 @@ Here each patch gets a code of its place on the table before the language model 
 Notable choices
 - Codes are random Fourier features (arXiv:2006.10739): sines and cosines of the place at random frequencies, so nearby
   places have similar codes and distant ones do not. Frequencies are drawn once, with the policy, and never train: the
-  language model learns to read exactly these codes. Only their gain trains, one number for each channel.
+  language model learns to read exactly these codes. Loading a checkpoint without them is an error. Only their gain
+  trains, one number for each channel.
 - The camera may be mounted rotated by quarter turns. Patches are first reordered to the table's orientation, so that a
   code belongs to a place on the table and not to a position on the sensor. The mounting is the robot's own: a policy
   that loads a checkpoint keeps the order that its constructor computed.
