@@ -82,12 +82,13 @@ def test_preparation_is_as_described(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="The settings come from the checkpoint",
-    property="A robot must prepare observations as the checkpoint's file says, also where it was saved over another checkpoint. A setting that is missing there has its default, and one that a processor does not have raises an error that names it.",
+    property="A robot must prepare observations as the file of its policy's checkpoint says, also where that was saved over another one, and where another one is saved over it later. A setting that is missing there has its default, and one that a processor does not have raises an error that names it.",
     instrument='python -c \'from policy import *; save_checkpoint(Path("here"), Policy.from_base(), TRAINED_WITH, {}); print(load_processor(Path("here")))\'',
 )
 def test_settings_come_from_the_file(submission: Submission, rng: Rng) -> None:
     full = random_settings(rng)
-    files: list[Settings] = [full, *({name: full[name]} for name in full), {}]
+    no_words = {**full, "prompt": ""}
+    files: list[Settings] = [full, *({name: full[name]} for name in full), no_words, {}]
     raw = random_frames(rng, 2, 80)
     found = []
     for settings in files:
@@ -98,12 +99,19 @@ def test_settings_come_from_the_file(submission: Submission, rng: Rng) -> None:
         expect(brief(seen["error"]), f"the error from loading {said.removeprefix('from ')}").equals("none")
         for who, path in (("the robot's input", "robot"), ("what the processor of `load_processor` gives", "loaded")):
             expect_inputs(seen[path], prepared(raw, settings), f"of {who}, {said}")
-    files = [full, STOCK]
+    files = [full, STOCK, no_words]
     found = submission.observe("in_one_folder", raw=raw, files=files, seed=0)
-    for number, settings, seen in zip(("first", "second"), files, found, strict=True):
+    for number, settings, seen in zip(("first", "second", "third"), files, found, strict=True):
         said = f"from the {number} checkpoint in one folder, with {told(settings)}"
         for who, path in (("the robot's input", "robot"), ("what the processor of `load_processor` gives", "loaded")):
             expect_inputs(seen[path], prepared(raw, settings), f"of {who}, {said}")
+    seed = rng.seed()
+    seen = submission.observe("saved_over", raw=raw, settings=full, other=STOCK, seed=seed)
+    said = f"with {told(full)}, after another checkpoint was saved over the robot's"
+    for who, path in (("the robot's input", "robot"), ("what `Robot.observe` returns", "observed")):
+        expect_inputs(seen[path], prepared(raw, full), f"of {who}, {said}")
+    wanted = Policy.from_base(seed=seed).eval().predict({name: seen["robot"][name] for name in OBSERVATION_KEYS})
+    expect_equal(seen["action"], wanted, "the actions after another checkpoint was saved over the robot's")
     for name, value in (("flip", True), ("crop_size", 64), (f"made_up_{rng.integer(0, 1000)}", None)):
         about = {"processor": {**full, name: value}, "training": {}}
         error = submission.observe("from_file", raw=raw, about=about, seed=0)["error"]

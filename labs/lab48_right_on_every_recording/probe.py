@@ -201,3 +201,19 @@ def _frames(raw: Mapping[str, Any]) -> Frames:
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+def saved_over(
+    learner: Any, raw: Mapping[str, Any], settings: Mapping[str, Any], other: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """What a robot received and answered after another policy was saved over its checkpoint, with `other` settings."""
+    observations = observations_of(_frames(raw))
+    with _folder() as folder:
+        for number, used in ((seed, settings), (seed + 1, other)):
+            processor = learner.policy.Processor(**used)
+            learner.policy.save_checkpoint(folder, Policy.from_base(seed=number), processor, {"seed": number})
+            if number == seed:
+                robot = learner.policy.Robot(folder)
+        with _recorded() as seen:
+            action = robot.act(observations)
+        return {"robot": seen[-1] if seen else {}, "observed": robot.observe(observations), "action": action}

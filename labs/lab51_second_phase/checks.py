@@ -5,6 +5,7 @@ The reference is the loop as the docstrings describe it, run here on the same ba
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_phases_train_what_they_say(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Training equals the reference",
-    property="After a few steps of both phases, the weights and the log must equal those of the loop that the docstrings describe, whatever mode the policy was in, and for batches of one frame.",
+    property="After a few steps of both phases, the weights and the log must equal those of the loop that the docstrings describe, whatever mode the policy was in, and for batches of one frame. A batch whose loss is not a number must have its line, too.",
     instrument="lab run 51",
 )
 def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None:
@@ -106,6 +107,16 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
             and not close(seen["after"][name] - start[name], value.detach() - start[name], rtol=0.05)
         }
         expect(listed(moved), f"what moved otherwise ({of})").equals("nothing")
+    for at in (0, HEAD_STEPS):
+        stream = [random_batch(rng, 2) for _ in range(HEAD_STEPS + 2)]
+        stream[at]["action"][0, 0, 0] = math.nan
+        seen = submission.observe("trained", stream=stream, seed=rng.seed(), head_steps=HEAD_STEPS, training=True)
+        of = f"of {len(stream)} batches, of which number {at} has a loss that is not a number"
+        expect(seen["steps"], f"the numbers of the logged steps ({of})").equals(list(range(len(stream))))
+        expect(seen["phases"], f"the logged phases ({of})").equals(["head"] * HEAD_STEPS + ["whole"] * 2)
+        for name, what in (("losses", "loss"), ("norms", "gradient norm")):
+            lost = bool(seen[name][at].isnan())
+            expect(lost, f"whether the {what} in that batch's line is not a number ({of})").is_true()
 
 
 @check(

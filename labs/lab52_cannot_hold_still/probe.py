@@ -108,13 +108,15 @@ def training_passes(
     seed: int,
     fails_at: int,
     error: str = "OSError",
+    decoded: int = 0,
 ) -> dict[str, Any]:
     """Run the learner's training with a validation after every second step; validation number `fails_at` raises.
 
-    The policy is in evaluation mode when training begins. For each optimizer step: the root's mode, the fraction of the
-    head's input that was exactly 0, and the norm of each parameter's gradient. For each forward pass in a validation:
-    whether gradients were enabled. `losses`, the steps `validated` and `validation` come from the log; `after` has the
-    modes after training, and `moved` how far each weight moved.
+    It raises after its first `decoded` batches. The policy is in evaluation mode when training begins. For each
+    optimizer step: the root's mode, the fraction of the head's input that was exactly 0, and the norm of each
+    parameter's gradient. For each forward pass in a validation: whether gradients were enabled. `losses`, the steps
+    `validated` and `validation` come from the log; `after` has the modes after training, and `moved` how far each
+    weight moved.
     """
     policy = learner.policy.build_policy(seed).eval()
     start = {name: value.clone() for name, value in policy.state_dict().items()}
@@ -133,7 +135,7 @@ def training_passes(
         dropped.append(shares[-1] if shares else -1.0)
         norms.append({name: float(p.grad.norm()) for name, p in policy.named_parameters() if p.grad is not None})
 
-    frames = _Validation(validation, fails_at, lambda: graphs.append(torch.is_grad_enabled()), error)
+    frames = _Validation(validation, fails_at, lambda: graphs.append(torch.is_grad_enabled()), error, decoded)
     handles = (policy.head.register_forward_pre_hook(look), register_optimizer_step_pre_hook(note))
     raised, log = None, None
     try:
@@ -211,18 +213,23 @@ def symptom(learner: Any) -> None:
 
 
 class _Validation:
-    """Batches that can be iterated repeatedly, except for one pass in which a frame cannot be decoded."""
+    """Batches that can be iterated repeatedly, except for one pass, which has only `decoded` of them."""
 
     def __init__(
-        self, frames: list[Batch], fails_at: int, on_batch: Any = lambda: None, error: str = "OSError"
+        self,
+        frames: list[Batch],
+        fails_at: int,
+        on_batch: Any = lambda: None,
+        error: str = "OSError",
+        decoded: int = 0,
     ) -> None:
         self.frames, self.fails_at, self.on_batch, self.error = frames, fails_at, on_batch, ERRORS[error]
-        self.times = 0
+        self.times, self.decoded = 0, decoded
 
     def __iter__(self) -> Iterator[Batch]:
         self.times += 1
-        for batch in self.frames:
-            if self.times == self.fails_at:
+        for number, batch in enumerate(self.frames):
+            if self.times == self.fails_at and number == self.decoded:
                 raise self.error("frame 217 cannot be decoded")
             self.on_batch()
             yield batch

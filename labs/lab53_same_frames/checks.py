@@ -5,6 +5,7 @@ The reference is one backward pass of the base policy on all frames in one batch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ NOTHING = "nothing"
 @check(
     kind="behaviour",
     title="The gradient is the whole batch's, with 1, 2, 4 or 8 micro-batches",
-    property="In float64 the accumulated gradient must be that of one batch of all frames, whatever the number of micro-batches and the policy's mode.",
+    property="In float64 the accumulated gradient must be that of one batch of all frames, whatever the number of micro-batches and the policy's mode. The same holds for a loss that is infinite or not a number.",
     instrument="debugkit.check(policy, batch, loss_fn, declare=debugkit.Declare(accumulation=4), select=['DK507'])",
 )
 def test_gradient_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
@@ -48,6 +49,20 @@ def test_gradient_is_the_whole_batchs(submission: Submission, rng: Rng) -> None:
         expect(float(seen["loss"]), f"the loss with {said}").close_to(loss, rtol=CLOSE)
     single = submission.observe("accumulated", window=[rows(batch, torch.arange(8))], seed=seed, double=False)
     expect(apart(single, gradient), "the gradient's relative error in float32").at_most(1e-5)
+    for value in (math.nan, math.inf):
+        action = batch["action"].clone()
+        action[2, 0, 0] = value
+        spoiled = {**batch, "action": action}
+        loss, gradient = reference(spoiled, seed)
+        window = [rows(spoiled, index) for index in torch.arange(8).chunk(PARTS)]
+        seen = submission.observe("accumulated", window=window, seed=seed)
+        said = f"{described(PARTS)}, of which the second has a target that is {value}"
+        expect(str(float(seen["loss"])), f"the loss with {said}").equals(str(loss))
+        if gradient.isfinite().all():
+            expect(apart(seen, gradient), f"the gradient's relative error with {said}").at_most(CLOSE)
+        else:
+            finite = bool(result(seen)[1].isfinite().all())
+            expect(finite, f"whether every number of the gradient is finite with {said}").is_false()
 
 
 @check(
@@ -71,7 +86,7 @@ def test_unequal_micro_batches(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="One micro-batch in memory at a time",
-    property="While gradients accumulate, there must never be a graph of more frames than the largest micro-batch has.",
+    property="While gradients accumulate, there must never be a graph of more frames than the largest micro-batch has, and at the backward pass of a micro-batch no other one may still have a graph.",
     instrument="debugkit.memory_profile(policy, batch)",
 )
 def test_one_graph_at_a_time(submission: Submission, rng: Rng) -> None:
@@ -80,6 +95,10 @@ def test_one_graph_at_a_time(submission: Submission, rng: Rng) -> None:
     seen = submission.observe("accumulated", window=window, seed=rng.seed())
     said = f"the most frames with a graph at a time, with micro-batches of {size} and {8 - size} frames"
     expect(seen["frames_at_once"], said).at_most(max(size, 8 - size))
+    window = [rows(batch, index) for index in torch.arange(8).chunk(PARTS)]
+    kept = submission.observe("graphs_kept", window=window, seed=rng.seed())
+    said = f"how many micro-batches still have a graph at the backward pass of each of {PARTS}"
+    expect(kept, said).equals([1] * PARTS)
 
 
 @check(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import torch
@@ -159,3 +161,27 @@ def _modes(policy: nn.Module) -> dict[str, bool]:
 
 def _as_double(batch: Batch) -> Batch:
     return {name: x.double() if x.is_floating_point() else x.clone() for name, x in batch.items()}
+
+
+def graphs_kept(learner: Any, window: list[Batch], seed: int) -> list[int]:
+    """How many micro-batches have a graph, used or not, at the backward pass of each."""
+    policy = learner.policy.build_policy(seed).train()
+    graphs: list[weakref.ref[Any]] = []
+    counts: list[int] = []
+
+    def made(_: Any, __: Any, output: Tensor) -> None:
+        def used(_: Tensor) -> None:  # belongs to the graph, and is freed with it
+            if sum(graph() is not None for graph in graphs) > 1:
+                gc.collect()  # a cycle of references is no reason to refuse
+            counts.append(sum(graph() is not None for graph in graphs))
+
+        if output.requires_grad:
+            output.register_hook(used)
+            graphs.append(weakref.ref(used))
+
+    handle = policy.head.register_forward_hook(made)
+    try:
+        learner.policy.accumulate(policy, window)
+    finally:
+        handle.remove()
+    return counts
