@@ -120,6 +120,33 @@ def test_loss_comes_from_the_last_layer(submission: Submission, rng: Rng) -> Non
 
 
 @check(
+    kind="behaviour",
+    title="A loss on every state trains the layers below it",
+    property="Each state that the decoder returns must pass its gradient to all layers below it, to the queries and to the memory, so that a separate loss for each state is possible.",
+    instrument="python -c 'from policy import *; head = build_policy(0).head; head.decoder(torch.randn(1, 17, 64))[0].sum().backward(); print([layer.mlp[0].weight.grad is not None for layer in head.decoder.layers])'",
+)
+def test_every_state_has_a_gradient(submission: Submission, rng: Rng) -> None:
+    for layers, training in ((4, True), (rng.integer(2, 4), False)):
+        reference = random_reference({"decoder_layers": layers}, rng)
+        memory = rng.normal(3, 5, reference.config.width)
+        weights = rng.normal(layers, 3, reference.config.horizon, reference.config.width)
+        seen = submission.observe(
+            "decoded",
+            memory=memory,
+            weights=weights,
+            sizes={"decoder_layers": layers},
+            parameters=reference.shipped(),
+            training=training,
+        )
+        states = reference.head.decoder(memory.requires_grad_())
+        (states[-1] * weights[-1] if seen["alone"] else states * weights).sum().backward()
+        gradients = {name: value for name, value in reference.shipped(gradients=True).items() if value is not None}
+        mode = "training" if training else "evaluation"
+        said = f"a loss on every state that the decoder returns, {layers} layers, {mode} mode"
+        expect_gradients(seen["gradients"], {**gradients, "memory": memory.grad}, said)
+
+
+@check(
     kind="invariant",
     title="The decoder is drawn from the seed",
     property="`build_policy` must give the pretrained base and four layers, or as many as the caller says, whose weights depend on the seed and nothing else.",
@@ -342,16 +369,22 @@ def observe(
 ) -> Iterator[tuple[Case, Reference, dict[str, Tensor], dict[str, Any]]]:
     """For each case: the reference, the batch, and what the probe measured of the submission with its parameters."""
     for case in CASES:
-        reference = Reference.from_base(ReferenceConfig(**case.sizes), seed=rng.seed())
-        with torch.no_grad():
-            for parameter in reference.head.parameters():
-                parameter += rng.normal(*parameter.shape, std=0.5 if parameter.dim() == 1 else 0.05)
-            reference.head.decoder.queries += rng.normal(*reference.head.decoder.queries.shape)
+        reference = random_reference(case.sizes, rng)
         batch = batch_of(case, rng)
         seen = submission.observe(
             probe, batch=batch, sizes=case.sizes, parameters=reference.shipped(), training=case.training
         )
         yield case, reference, batch, seen
+
+
+def random_reference(sizes: Mapping[str, int], rng: Rng) -> Reference:
+    """The base with a reference's head of these sizes in which no parameter is zero."""
+    reference = Reference.from_base(ReferenceConfig(**sizes), seed=rng.seed())
+    with torch.no_grad():
+        for parameter in reference.head.parameters():
+            parameter += rng.normal(*parameter.shape, std=0.5 if parameter.dim() == 1 else 0.05)
+        reference.head.decoder.queries += rng.normal(*reference.head.decoder.queries.shape)
+    return reference
 
 
 def batch_of(case: Case, rng: Rng) -> dict[str, Tensor]:
@@ -368,7 +401,7 @@ def batch_of(case: Case, rng: Rng) -> dict[str, Tensor]:
     return {**batch, "action_is_pad": torch.arange(config.horizon) >= steps}
 
 
-def expect_gradients(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], case: Case) -> None:
+def expect_gradients(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], case: Case | str) -> None:
     """Every parameter's gradient must be the reference's, up to rounding."""
     expect(listed(wanted.keys() - found.keys()), f"what has no gradient ({case})").equals("nothing")
     total = float(torch.stack([gradient.norm() for gradient in wanted.values()]).norm())

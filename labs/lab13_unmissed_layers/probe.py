@@ -121,3 +121,25 @@ def _policy(learner: Any, sizes: dict[str, int], parameters: dict[str, Tensor] |
 
 def _values(policy: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in policy.named_parameters()}
+
+
+def decoded(
+    learner: Any,
+    memory: Tensor,
+    weights: Tensor,
+    sizes: dict[str, int],
+    parameters: dict[str, Tensor],
+    training: bool,
+) -> dict[str, Any]:
+    """The gradients of a loss on every state that the decoder returns for memory (B, M, D), by parameter.
+
+    The loss is the sum of the states times `weights` (L, B, H, D). A decoder that returns the last state alone gets
+    the last of the weights.
+    """
+    policy = _policy(learner, sizes, parameters).train(training)
+    states = policy.head.decoder(memory.requires_grad_())
+    (states * (weights[-1] if states.dim() == 3 else weights)).sum().backward()
+    gradients = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+    if memory.grad is not None:
+        gradients["memory"] = memory.grad
+    return {"alone": states.dim() == 3, "gradients": gradients}
