@@ -23,7 +23,7 @@ LOSS_BAR = 0.3
 @check(
     kind="behaviour",
     title="The step runs on a second device, forward and backward",
-    property="With the policy and the batch on another device, no tensor may be left on the CPU, and forward and backward must both complete.",
+    property="With the policy and the batch on another device, also after a run on the CPU, no tensor may be left on the CPU, and forward and backward must both complete.",
     instrument="debugkit.simulate_device(policy, batch)",
 )
 def test_runs_on_a_second_device(submission: Submission, rng: Rng) -> None:

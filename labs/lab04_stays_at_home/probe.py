@@ -25,9 +25,13 @@ KEPT = ("gain", "mark", "order")
 def second_device(learner: Any, batch: dict[str, Tensor], seed: int) -> dict[str, Any]:
     """A step on the second device: which tensors were left on the CPU, and how far the step got.
 
-    A grade does not use a GPU, so the device is pretended: PyTorch's PrivateUse1, in a child process of this one.
+    The policy has run once on the CPU before it moves. A grade does not use a GPU, so the device is pretended:
+    PyTorch's PrivateUse1, in a child process of this one.
     """
-    return asdict(debugkit.simulate_device(learner.policy.build_policy(seed), batch))
+    policy = learner.policy.build_policy(seed)
+    with torch.no_grad():
+        policy(**batch)
+    return asdict(debugkit.simulate_device(policy, batch))
 
 
 def placed(

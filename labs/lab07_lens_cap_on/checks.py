@@ -30,6 +30,13 @@ from labs.vla.policy import Policy, PolicyConfig
 from labs.vla.randomness import private_randomness
 
 EPISODES, SUCCESS_BAR = 50, 0.8
+VIEWS = {
+    "channels last": "with the channels last in memory",
+    "cropped": "cropped out of larger ones",
+    "transposed": "stored column by column",
+    "expanded": "where all frames are the same memory",
+}
+"""How images are stored that are not contiguous."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ def test_one_pixel_moves_one_patch(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="A row is its patch: channels, then pixels in reading order",
-    property="Row n must hold the n-th patch in reading order: the first channel's pixels from left to right and from top to bottom, then the second's. That is how a convolution's weights are ordered, for square images and others. The rows must have the images' dtype, float64 too, and no pixel may be rounded.",
+    property="Row n must hold the n-th patch in reading order: the first channel's pixels from left to right and from top to bottom, then the second's. That is how a convolution's weights are ordered, for square images and others. The rows must have the images' dtype, float64 too, and no pixel may be rounded. How the images are stored in memory must not matter.",
     instrument="python -c 'from policy import *; import torch; x = torch.arange(72.0).view(1, 3, 4, 6); print(x, patchify(x, 2))'",
 )
 def test_rows_are_patches(submission: Submission, rng: Rng) -> None:
@@ -119,6 +126,12 @@ def test_rows_are_patches(submission: Submission, rng: Rng) -> None:
         images = rng.normal(case.frames, case.channels, case.height, case.width, dtype=torch.float64)
         rows = submission.observe("patches", images=images, size=case.size)
         expect(rows, f"the tensor of rows for float64 {case}").equals(cut(images, case.size))
+    for case in (TABLETOP, CASES[2]):
+        images = case.images(rng)
+        seen = submission.observe("patches_of_views", images=images, size=case.size)
+        for view, how in VIEWS.items():
+            wanted = cut(images[:1].expand_as(images) if view == "expanded" else images, case.size)
+            expect(seen[view], f"the tensor of rows for {case}, {how},").equals(wanted)
 
 
 @check(

@@ -125,3 +125,16 @@ def policy_refusals(
         except Exception as error:  # the check decides whether it is the expected one
             raised[name] = type(error).__name__
     return raised
+
+
+def patches_of_views(learner: Any, images: Tensor, size: int) -> dict[str, Any]:
+    """The rows for images (B, C, H, W) with the same numbers, but in another order or with gaps in memory."""
+    inside = torch.zeros(*images.shape[:2], images.shape[2] + 3, images.shape[3] + 5, dtype=images.dtype)
+    cropped = inside[:, :, 1:-2, 4:-1]
+    views = {
+        "channels last": images.contiguous(memory_format=torch.channels_last),
+        "cropped": cropped.copy_(images),
+        "transposed": images.mT.contiguous().mT,
+        "expanded": images[:1].expand(len(images), -1, -1, -1),
+    }
+    return {name: learner.policy.patchify(view, size) for name, view in views.items()}

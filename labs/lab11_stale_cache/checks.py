@@ -163,6 +163,21 @@ def test_groups_hold_what_trains(submission: Submission, rng: Rng) -> None:
         expect(", ".join(seen["change the mode"]) or NOTHING, "what changes the policy's mode").equals(NOTHING)
         for said in (f"{count:,} of {total:,}", f"{count / total:.0%}"):
             expect(seen["log"], "the line for the log").contains(said)
+    shapes = {
+        "scalar": [],
+        "bias": [3],
+        "weight": [4],
+        "matrix": [3, 4],
+        "kernel": [2, 3, 4, 4],
+        "scale": [],
+        "a": [2, 2],
+    }
+    held = submission.observe("grouped_by_dimensions", shapes=shapes, frozen=["scale", "a"])
+    for name, shape in shapes.items():
+        wanted = [] if name in ("scale", "a") else [WEIGHT_DECAY if len(shape) >= 2 else 0.0]
+        state = "frozen" if name in ("scale", "a") else "trainable"
+        said = f"the weight decays of the groups with a {state} parameter of shape {shape}"
+        expect(held[name], said).equals(wanted)
 
 
 @check(

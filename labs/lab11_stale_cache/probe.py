@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from debugkit import Declare
 from labs.vla.dataset import batches, demonstrations
@@ -171,3 +171,17 @@ def _features(policy: Any, images: Tensor) -> Tensor:
 
 def _values(policy: Any) -> dict[str, Tensor]:
     return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+
+
+def grouped_by_dimensions(learner: Any, shapes: dict[str, list[int]], frozen: list[str]) -> dict[str, list[float]]:
+    """The weight decays of the groups that hold each parameter of a module with parameters of these shapes."""
+    module = nn.Module()
+    for name, shape in shapes.items():
+        module.register_parameter(name, nn.Parameter(torch.zeros(shape), requires_grad=name not in frozen))
+    groups = learner.policy.parameter_groups(module)
+    return {
+        name: [
+            float(group.get("weight_decay", 0.01)) for group in groups if any(value is own for value in group["params"])
+        ]
+        for name, own in module.named_parameters()
+    }

@@ -46,7 +46,8 @@ class Case:
         frames = "1 frame" if self.frames == 1 else f"{self.frames} frames"
         mode = "training" if self.training else "evaluation"
         other = "".join(f", {name} {number}" for name, number in self.other)
-        return f"{self.layers} layers, {frames}, {self.padded} padded steps, {mode} mode{other}"
+        layers = "1 layer" if self.layers == 1 else f"{self.layers} layers"
+        return f"{layers}, {frames}, {self.padded} padded steps, {mode} mode{other}"
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -56,7 +57,7 @@ class Case:
 
 FOUR, SIX, TRAINING = Case(4, 5), Case(6, 1, padded="no"), Case(5, 4, training=True)
 THREE = Case(3, 2, padded="only")
-CASES = (FOUR, SIX, TRAINING, THREE, Case(2, 3, other=tuple(OTHER_SIZES.items())))
+CASES = (FOUR, SIX, TRAINING, THREE, Case(2, 3, other=tuple(OTHER_SIZES.items())), Case(1, 2))
 
 
 @check(

@@ -53,7 +53,7 @@ def freeze(policy: nn.Module, patterns: Iterable[str]) -> list[str]:
 
 
 def parameter_groups(policy: nn.Module) -> list[dict[str, Any]]:
-    """The trainable parameters, in two groups: matrices (dim 2 and above) with weight decay, vectors without."""
+    """The trainable parameters, in two groups: matrices (dim 2 and above) with weight decay, the rest without."""
     trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     return [
         {"params": [parameter for parameter in trained if parameter.ndim >= 2], "weight_decay": WEIGHT_DECAY},
