@@ -60,7 +60,7 @@ def test_graphs_do_not_pile_up(submission: Submission, rng: Rng) -> None:
 @check(
     kind="behaviour",
     title="Averages are over frames",
-    property="After each step the log must have the average loss over all frames so far, and the averages of both metrics over the frames of every tenth step, in evaluation mode. No frame may be left out, however long the epoch is, nor a loss that is NaN: the average is then NaN.",
+    property="After each step the log must have the average loss over all frames so far, and the averages of both metrics over the frames of every tenth step, in evaluation mode. No frame may be left out, however long the epoch is, nor a loss that is NaN: the average is then NaN. Each dictionary that `on_step` gets must stay as it was in that step.",
     instrument="lab run 61",
 )
 def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
@@ -75,6 +75,10 @@ def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
         )
         for step, (averages, correct) in enumerate(zip(seen["running"], wanted.running, strict=False)):
             expect_averages(averages, correct, f"logged after step {step}")
+        for step, (averages, correct) in enumerate(zip(seen["kept"], wanted.running, strict=False)):
+            expect_averages(
+                averages, correct, f"in the dictionary that on_step got after step {step}, read after the epoch,"
+            )
         expect_averages(seen["averages"], wanted.running[-1], f"returned by an epoch of {count(batches)}")
     losses = rng.uniform(LONG)
     losses[0] += LONG
@@ -90,7 +94,7 @@ def test_averages_are_over_frames(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Logging does not affect training",
-    property="The weights after an epoch must be those of a loop without logging, and the policy must be in evaluation mode.",
+    property="The weights after an epoch must be those of a loop without logging, and the policy must be in evaluation mode. `Meter.update` must leave the values that it adds as they are, with their graphs.",
     instrument="with debugkit.watch(policy, optimizer) as run: train_epoch(policy, stream, optimizer)",
 )
 def test_log_changes_nothing(submission: Submission, rng: Rng) -> None:
@@ -109,6 +113,14 @@ def test_log_changes_nothing(submission: Submission, rng: Rng) -> None:
                 weights, rtol=1e-5, atol=1e-6
             )
         expect(seen["training"], f"the policy's `training` after an epoch of {count(batches)}").equals(False)
+    roots = {name: rng.uniform(1)[0] + 1.0 for name in ("loss", "movement_error")}
+    seen = submission.observe("metered", values=roots, frames=rng.integer(2, 6))
+    for name, root in roots.items():
+        expect(seen["values"][name], f"the value of `{name}` that a meter has added").close_to(root.square(), rtol=1e-5)
+        expect(seen["graphs"][name], f"whether `{name}` still has its graph after a meter has added it").is_true()
+        expect(seen["gradients"][name], f"the gradient of `{name}`, which a meter added before backward(),").close_to(
+            2 * root, rtol=1e-5
+        )
 
 
 @check(
@@ -194,10 +206,11 @@ def every_logged_loss_is(evidence: Mapping[str, Any], average: Callable[[list[fl
 
 
 def expect_averages(averages: Any, wanted: dict[str, float], where: str) -> None:
-    """The averages must have the names of the wanted ones, and their values."""
+    """The averages must have the names of the wanted ones, and their values, as Python numbers."""
     expect(sorted(averages), f"the list of names {where}").equals(sorted(wanted))
     for name, value in wanted.items():
         expect(averages[name], f"`{name}` {where}").close_to(value, rtol=2e-5, atol=1e-6)
+        expect(isinstance(averages[name], Tensor), f"whether `{name}` {where} is a tensor").is_false()
 
 
 def observe_epoch(submission: Submission, batches: list[Batch], seed: int, *, logged: bool, training: bool) -> Any:

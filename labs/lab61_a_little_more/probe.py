@@ -63,24 +63,27 @@ def epoch(
     """An epoch of a policy with dropout after its projector, in training mode before the epoch if `training`.
 
     `groups` maps the parts that are trained to the settings of their optimizer group; the others are frozen. Returns
-    what `on_step` was called with (if `logged`), the averages, the weights and the policy's mode afterwards.
+    what `on_step` was called with (if `logged`), the averages, the weights and the policy's mode afterwards. `running`
+    has copies of the averages as they were in each step, `kept` the dictionaries as they are after the epoch.
     """
     policy = with_dropout(Policy.from_base(seed=seed)).train(training)
     for part, module in policy.named_children():
         module.requires_grad_(part in groups)
     settings = [{"params": list(policy.get_submodule(part).parameters()), **own} for part, own in groups.items()]
     optimizer = torch.optim.SGD(settings, momentum=0.5)
-    steps, running = [], []
+    steps, running, kept = [], [], []
 
     def on_step(step: int, averages: dict[str, float]) -> None:
         steps.append(step)
         running.append(dict(averages))
+        kept.append(averages)
 
     with private_randomness(seed):
         averages = learner.policy.train_epoch(policy, iter(batches), optimizer, *([on_step] if logged else []))
     return {
         "steps": steps,
         "running": running,
+        "kept": [dict(averages) for averages in kept],
         "averages": averages,
         "weights": {name: parameter.detach() for name, parameter in policy.named_parameters()},
         "training": policy.training,
@@ -98,6 +101,28 @@ def epoch_with_losses(learner: Any, batch: dict[str, Tensor], losses: Tensor) ->
     policy.predict = lambda given: torch.zeros_like(given["action"])
     stream = ({**batch, "state": torch.full_like(batch["state"], float(loss))} for loss in losses)
     return learner.policy.train_epoch(policy, stream, torch.optim.SGD(policy.parameters(), lr=0.1))
+
+
+def metered(learner: Any, values: dict[str, Tensor], frames: int) -> dict[str, dict[str, Any]]:
+    """What has become of scalars that a meter has added, twice, before the backward pass of their sum.
+
+    Each scalar is a new tensor, the square of a leaf. By name: its `values`, its `graphs` (whether it still has one),
+    and the `gradients` of the leaves.
+    """
+    leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
+    given = {name: leaf.square() for name, leaf in leaves.items()}
+    meter = learner.policy.Meter()
+    for _ in range(2):
+        meter.update(dict(given), frames)
+    meter.averages()
+    with_graphs = [value for value in given.values() if value.requires_grad]
+    if with_graphs:
+        torch.stack(with_graphs).sum().backward()
+    return {
+        "values": {name: value.detach().clone() for name, value in given.items()},
+        "graphs": {name: value.requires_grad for name, value in given.items()},
+        "gradients": {name: torch.zeros(()) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()},
+    }
 
 
 def action(learner: Any, batch: dict[str, Tensor], seed: int) -> Tensor:

@@ -32,6 +32,8 @@ Batch = dict[str, Tensor]
 VALIDATIONS = 4
 VALIDATE_EVERY = 10
 HELD_OUT = 64
+LONG = 1040
+"""Steps of a training that has more validations than a window of recent ones."""
 LEARNT = 0.9
 """The last validation's loss must be below this fraction of the first one's."""
 PARTS = ("vision.encoder.layers.0", "projector.2", "language_model.layers.1", "head.mlp.0")
@@ -106,7 +108,7 @@ def test_policy_is_handed_back(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="Training is validated every ten steps and at the end",
-    property="Every training step must have the loss that it has without validations. Each validation must be kept, with the numbers of the policy as it was then.",
+    property="Every training step must have the loss that it has without validations. Each validation must be kept, with the numbers of the policy as it was then, however long the training is.",
     instrument="lab run 62",
 )
 def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None:
@@ -121,6 +123,17 @@ def test_training_equals_the_reference(submission: Submission, rng: Rng) -> None
         expect(len(seen["validations"]), f"the number of validations {where}").equals(len(wanted.validations))
         for number, (result, correct) in enumerate(zip(seen["validations"], wanted.validations, strict=True), start=1):
             expect_validation(result, correct, f"in validation {number} {where}")
+    frames, numbers = rng.integer(2, 5), torch.arange(1.0, LONG + 1)
+    seen = submission.observe("long_run", batch=padded_batch(rng, frames), steps=LONG)
+    expect(seen["frames"], f"the frames of each validation of a training of {LONG} steps").equals(
+        [frames] * (LONG // VALIDATE_EVERY)
+    )
+    for name, words, wanted in (
+        ("losses", "the losses of all steps", numbers),
+        ("validation_losses", "the losses of all validations", numbers[VALIDATE_EVERY - 1 :: VALIDATE_EVERY]),
+        ("errors", "the mean errors of all validations", numbers[VALIDATE_EVERY - 1 :: VALIDATE_EVERY]),
+    ):
+        expect(seen[name], f"{words} of a training of {LONG} steps").close_to(wanted, rtol=1e-3, atol=1e-3)
 
 
 @check(

@@ -39,13 +39,13 @@ class Meter:
         self._frames: dict[str, int] = {}
 
     def update(self, values: Mapping[str, Tensor], frames: int) -> None:
-        """Add `values`: scalars, each a mean over `frames` frames."""
+        """Add `values`: scalars, each a mean over `frames` frames. They and their graphs stay as they are."""
         for name, value in values.items():
             self._totals[name] = self._totals.get(name, 0.0) + value.detach() * frames
             self._frames[name] = self._frames.get(name, 0) + frames
 
     def averages(self) -> dict[str, float]:
-        """The average of each quantity so far."""
+        """The average of each quantity so far, a Python number."""
         return {name: float(total.detach()) / self._frames[name] for name, total in self._totals.items()}
 
 
@@ -54,8 +54,8 @@ def train_epoch(
 ) -> dict[str, float]:
     """Train on each batch of `stream` once; returns the epoch's averages: loss, movement_error, grip_accuracy.
 
-    `on_step(step, averages so far)` is called after each step; steps are counted from 0. Leaves the policy in
-    evaluation mode.
+    `on_step(step, averages so far)` is called after each step, with a new dictionary each time; steps are counted from
+    0. Leaves the policy in evaluation mode.
     """
     meter = Meter()
     for step, batch in enumerate(stream):

@@ -1,4 +1,4 @@
-"""Wrong fixes written from the starter and the lesson alone: two trials of every lab, and one of fifteen labs.
+"""Wrong fixes written from the starter and the lesson alone: two trials of every lab, and two of a part of them.
 
     python tests/blind_fixes/corpus.py          # grade all of them, and record the verdicts
     python tests/blind_fixes/corpus.py 03 54    # only those of these labs
@@ -6,7 +6,8 @@
 Each is an edit in the form of `labs.authoring.edits`; `why` is a situation in which its behaviour is not what the
 starter promises. The first verdict of a fix is kept: a check that was written because of a fix is no evidence for
 other fixes. That is why there is a second trial, with checks that were written because of the first, and a third one
-of the labs whose docstrings had been gone through sentence by sentence because of the second.
+of the labs whose docstrings had been gone through sentence by sentence because of the second. The fourth one is of all
+other labs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Multi-label audio tagging with Lightning: which of six tones, chirps and noises are in a clip.
 
-fault weights_upside_down: DK307 at here
+fault weights_upside_down: none
 """
 import lightning as L
 import torch

@@ -1,6 +1,6 @@
 """Dense two-task network: depth and surface normals of a bumpy plane from a shaded image.
 
-fault number_of_a_term: DK105 at here
+fault number_of_a_term: DK105|DK121 at here
 """
 import torch
 import torch.nn as nn
