@@ -153,7 +153,7 @@ def test_reader_in_every_dtype(submission: Submission, rng: Rng) -> None:
                 expect(found, f"the gradient of {name} {where}").finite()
                 error = float((found.double() - gradient.double()).norm())
                 error /= max(least, float(gradient.double().norm()))
-                expect(error, f"the relative error of the gradient of {name} {where}").at_most(part)
+                expect(error, f"the relative error of {name}'s gradient {where}").at_most(part)
 
 
 @check(

@@ -238,13 +238,13 @@ def expect_each_camera_as_it_is(submission: Submission, rng: Rng) -> None:
         which = f"files that name the right camera first, with images of {left} and {right} columns,"
         for side, view in views.items():
             expect(how(seen["loaded"][side], view), f"the {side} camera's images, loaded from {which}").equals(SAME)
-        for name, what in (
-            ("joined", "the whole table, joined from images of"),
-            ("image", "the whole table that the policy learns from, recorded in"),
-            ("preview", "the preview of"),
+        for name, said in (
+            ("joined", f"the whole table, joined from images of {which}"),
+            ("image", f"the whole table that the policy learns from, recorded in {which}"),
+            ("preview", f"the preview of {which}"),
         ):
             found = seen[name][None] if name == "preview" else seen[name]
-            expect(how(found, table[: len(found)]), f"{what} {which}").equals(SAME)
+            expect(how(found, table[: len(found)]), said).equals(SAME)
         pixels = seen["robot"]["pixel_values"]
         what = f"what the policy receives on the robot, where the right camera comes first, with images of {left} and {right} columns,"
         expect(how(denormalized(pixels), table), what).equals(SAME)

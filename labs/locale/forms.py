@@ -46,6 +46,8 @@ PLACED = (
         "ordinary",
         "expanded",
         "sliced",
+        "frozen",
+        "trainable",
         "transposed",
     ),
     *("first", "second", "third", "fourth", "once", "twice", "before", "present", "another", "no other weights"),
