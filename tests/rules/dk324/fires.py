@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from image_loop import loop_over_images
+
 
 def _program(model, x, **expect):
     return {
@@ -267,41 +269,11 @@ def in_half_precision():
     return _program(_Steps(lambda x: x.view(len(x), 12, 8)), torch.randn(4, 3, 12)) | {"loss_fn": loss_fn}  # DK324
 
 
-def _loop_over_images(view, sizes=(12, 10, 3), channels=3, ahead=1):
-    """Images are read in the loop, `ahead` batches before the step that uses them."""
-    first = nn.Conv2d(channels, 8, 3) if channels else nn.Linear(3, 8)
-    model = nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
-    images = torch.rand(16, *sizes)
-
-    class Images(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(images)
-
-        def __getitem__(self, index):
-            image = view(images[index]) * 2 - 1
-            return image.flip(-1) if index % 2 and channels else image
-
-    model(torch.stack([view(image) for image in images[:2]]))
-
-    def loop(model, optimizer):
-        waiting = []
-        for _ in range(2):
-            for batch in torch.utils.data.DataLoader(Images(), batch_size=4, shuffle=True):
-                waiting.append(batch)
-                if len(waiting) > ahead:
-                    optimizer.zero_grad()
-                    model(waiting.pop(0)).square().mean().backward()
-                    optimizer.step()
-
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    return {"model": model, "optimizer": optimizer, "loop": loop}
-
-
 def view_of_an_image_in_a_data_set():
-    arguments = _loop_over_images(lambda image: image.view(3, 12, 10), ahead=0)  # DK324
+    arguments = loop_over_images(lambda image: image.view(3, 12, 10), ahead=0)  # DK324
     return {**arguments, "expect": {"severity": "warning", "message": "from (12, 10, 3) to (3, 12, 10)"}}
 
 
 def view_of_an_image_in_a_batch_that_is_read_ahead():
-    arguments = _loop_over_images(lambda image: image.reshape(image.shape[-1], *image.shape[:2]))  # DK324
+    arguments = loop_over_images(lambda image: image.reshape(image.shape[-1], *image.shape[:2]))  # DK324
     return {**arguments, "expect": {"severity": "warning", "module": "0", "fix": "permute(2, 0, 1)"}}

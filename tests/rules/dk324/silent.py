@@ -5,6 +5,8 @@ import torch.nn.functional as F
 import transformers
 from torch import nn
 
+from image_loop import loop_over_images
+
 
 def _program(forward, x, **layers):
     """A model whose `forward(model, x)` uses the layers; each returns a tensor of any shape."""
@@ -516,54 +518,24 @@ def in_a_live_loop():
     return {"model": program["model"], "optimizer": torch.optim.SGD(program["model"].parameters(), 0.01), "loop": loop}
 
 
-def _loop_over_images(view, sizes=(12, 10, 3), channels=3, ahead=1):
-    """Images are read in the loop, `ahead` batches before the step that uses them."""
-    first = nn.Conv2d(channels, 8, 3) if channels else nn.Linear(3, 8)
-    model = nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
-    images = torch.rand(16, *sizes)
-
-    class Images(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(images)
-
-        def __getitem__(self, index):
-            image = view(images[index]) * 2 - 1
-            return image.flip(-1) if index % 2 and channels else image
-
-    model(torch.stack([view(image) for image in images[:2]]))
-
-    def loop(model, optimizer):
-        waiting = []
-        for _ in range(2):
-            for batch in torch.utils.data.DataLoader(Images(), batch_size=4, shuffle=True):
-                waiting.append(batch)
-                if len(waiting) > ahead:
-                    optimizer.zero_grad()
-                    model(waiting.pop(0)).square().mean().backward()
-                    optimizer.step()
-
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    return {"model": model, "optimizer": optimizer, "loop": loop}
-
-
 def image_of_a_data_set_that_is_permuted():
-    return _loop_over_images(lambda image: image.permute(2, 0, 1).reshape(3, 12, 10))
+    return loop_over_images(lambda image: image.permute(2, 0, 1).reshape(3, 12, 10))
 
 
 def image_of_a_data_set_that_is_viewed_and_viewed_back():
-    return _loop_over_images(lambda image: image.view(12, 10, 3).view(3, 12, 10), sizes=(3, 12, 10))
+    return loop_over_images(lambda image: image.view(12, 10, 3).view(3, 12, 10), sizes=(3, 12, 10))
 
 
 def pixels_of_a_data_set_in_rows():
-    return _loop_over_images(lambda image: image.reshape(-1, 3), channels=0)
+    return loop_over_images(lambda image: image.reshape(-1, 3), channels=0)
 
 
 def image_of_a_data_set_with_as_many_rows_and_columns_as_channels():
-    return _loop_over_images(lambda image: image.view(8, 8, 8), sizes=(8, 8, 8), channels=8)
+    return loop_over_images(lambda image: image.view(8, 8, 8), sizes=(8, 8, 8), channels=8)
 
 
 def patches_of_an_image_in_a_data_set():
     def patches(image):
         return image.reshape(3, 4, 5, 2, 3).permute(0, 2, 1, 3, 4).reshape(15, 24).unflatten(0, (3, 5)).permute(2, 0, 1)
 
-    return _loop_over_images(patches, channels=24)
+    return loop_over_images(patches, channels=24)
