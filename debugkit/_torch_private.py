@@ -231,6 +231,16 @@ def unchanged_versions(tensors: Tensor | tuple[Tensor, ...]) -> contextlib.Abstr
     return contextlib.nullcontext() if preserve is None else preserve(tensors)
 
 
+def batches_read(iterator: Any) -> int:
+    """How many batches an iterator of a DataLoader has given; 0 if it is not known."""
+    return int(getattr(iterator, "_num_yielded", 0))
+
+
+def index_sampler_of(iterator: Any) -> Any:
+    """What gives the indices to an iterator of a DataLoader: its batch sampler or its sampler; None if not known."""
+    return getattr(iterator, "_index_sampler", None)
+
+
 def base_of(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of, or itself."""
     base: Tensor | None = getattr(tensor, "_base", None)

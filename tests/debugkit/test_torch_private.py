@@ -172,6 +172,15 @@ def test_a_mode_is_left_wherever_it_is_on_the_stack() -> None:
     assert private.default_device_mode() is None
 
 
+def test_what_an_iterator_of_a_loader_has_given_is_read() -> None:
+    loader = DataLoader(range(4), batch_size=2, shuffle=True)
+    iterator = iter(loader)
+    assert private.batches_read(iterator) == 0
+    next(iterator)
+    assert private.batches_read(iterator) == 1
+    assert private.index_sampler_of(iterator) is loader.batch_sampler
+
+
 def test_versions_views_and_nodes_are_read() -> None:
     tensor = torch.ones(2)
     view = tensor[:1]
@@ -314,6 +323,8 @@ SPARSE = torch.eye(2).to_sparse()
         (torch.distributed.distributed_c10d, "_get_default_store", private.default_store, None),
         (None, "_enabled", lambda: private.autocast_is_enabled(OBJECT), True),
         (None, "_base", lambda: private.base_of(OBJECT), OBJECT),
+        (None, "_num_yielded", lambda: private.batches_read(OBJECT), 0),
+        (None, "_index_sampler", lambda: private.index_sampler_of(OBJECT), None),
         (None, "_forward_cls", lambda: private.function_of(OBJECT), None),
         (None, "_saved_rounding_mode", lambda: private.rounding_mode_of(OBJECT), None),
         (None, "_saved_other", lambda: private.divisor_of(OBJECT), None),

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from debugkit._torch_private import LOADER_ITERATOR
+from debugkit._torch_private import LOADER_ITERATOR, base_of, batches_read, index_sampler_of
 from debugkit.finding import SourceLine
 from debugkit.frames import user_line
 from debugkit.recorders.by_tensor import ByTensor
@@ -141,7 +141,7 @@ class KeptPasses:
     @torch.no_grad()
     def _delivers(self, batch: Any, iterator: Any, *_: Any, **__: Any) -> None:
         one = self._passes.get(iterator)
-        number = int(getattr(iterator, "_num_yielded", 0))
+        number = batches_read(iterator)
         if one is None:
             one = self._begun(iterator)
             if one is None:
@@ -192,13 +192,13 @@ class KeptPasses:
 def _with_bases(tensors: list[Tensor]) -> Iterator[Tensor]:
     for tensor in tensors:
         yield tensor
-        if tensor._base is not None:
-            yield tensor._base
+        if base_of(tensor) is not tensor:
+            yield base_of(tensor)
 
 
 def _shuffling_sampler(iterator: Any) -> Any:
     """The sampler of an iterator of a DataLoader; None if it does not shuffle."""
-    index = getattr(iterator, "_index_sampler", None)
+    index = index_sampler_of(iterator)
     for sampler in (index, getattr(index, "sampler", None)):
         if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
             return sampler

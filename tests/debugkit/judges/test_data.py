@@ -568,14 +568,16 @@ def test_a_model_that_is_declared_as_not_causal_may_copy() -> None:
 def test_a_mask_that_leaves_only_the_padding_visible_is_an_error_and_its_fix_is_that_of_the_function() -> None:
     line = SourceLine("policy.py", 7, "forward")
     seen = InvertedMask("multi_head_attention_forward", "encoder.attn", line, 8, 28, 8, 2)
-    (finding,) = judged("DK326", AttentionMasks(3, seen))
+    (finding,) = judged("DK326", AttentionMasks(3, seen), None)
     assert finding.severity is Severity.ERROR
     assert (finding.location.module, finding.location.line) == ("encoder.attn", 7)
     assert "28 tokens" in finding.message
     assert "ignored" in finding.fix
-    (other,) = judged("DK326", AttentionMasks(3, replace(seen, operation="scaled_dot_product_attention", module=None)))
+    (other,) = judged(
+        "DK326", AttentionMasks(3, replace(seen, operation="scaled_dot_product_attention", module=None)), None
+    )
     assert "take part" in other.fix
     assert "`scaled_dot_product_attention`" in other.message
-    assert not judged("DK326", AttentionMasks(3, None))
+    assert not judged("DK326", AttentionMasks(3, None), None)
     with pytest.raises(NotExamined):
-        judged("DK326", AttentionMasks(0, None))
+        judged("DK326", AttentionMasks(0, None), None)

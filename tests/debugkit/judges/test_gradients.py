@@ -373,7 +373,7 @@ def test_pretrained_layers_are_not_examined() -> None:
 @given(st.sampled_from(["detach", "data", "no_grad", "grad"]), st.floats(0, 10), st.booleans())
 def test_a_term_without_a_graph_is_named_where_it_was_detached(operation: str, value: float, here: bool) -> None:
     at, added_at = SourceLine("model.py", 5), SourceLine("/code/train.py", 9)
-    found = judged("DK121", LossTerms((Term(operation, at, at if here else added_at, value, "router"),)))
+    found = judged("DK121", LossTerms((Term(operation, at, at if here else added_at, value, "router"),)), None)
     assert bool(found) == (value != 0)
     for finding in found:
         assert (finding.location.line, finding.location.module) == (5, "router")
@@ -382,5 +382,5 @@ def test_a_term_without_a_graph_is_named_where_it_was_detached(operation: str, v
 
 
 def test_a_term_whose_operation_has_no_line_is_named_where_it_is_added() -> None:
-    (finding,) = judged("DK121", LossTerms((Term("no_grad", None, SourceLine("train.py", 9), 0.5),)))
+    (finding,) = judged("DK121", LossTerms((Term("no_grad", None, SourceLine("train.py", 9), 0.5),)), None)
     assert (finding.location.line, finding.location.module) == (9, None)
