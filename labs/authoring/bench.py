@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 
 from labs.authoring import cpu_time
 from labs.grading.catalog import Lab
-from labs.grading.declarations import STRUCTURAL
+from labs.grading.declarations import STRUCTURAL, Check
 from labs.grading.errors import GradingError
 from labs.grading.grader import job_of
 from labs.grading.plugin import ChecksPlugin, check_of
@@ -101,15 +101,30 @@ class Bench:
                 raise BenchError(f"{refusal.check or 'The grader'} refuses the {name}: {refusal.message}")
         return verdicts
 
-    def over_seeds(self, files: Files, seeds: Iterable[int], say: Callable[[str], None]) -> dict[int, Refusal]:
-        """The refusals of one submission, by the seed with which it was refused. Raises BenchError."""
-        verdicts = self._run([(str(seed), files, seed) for seed in seeds], say, lambda _seed, _verdict: None)
+    def over_seeds(
+        self,
+        files: Files,
+        seeds: Iterable[int],
+        say: Callable[[str], None],
+        *,
+        checks: Collection[str] | None = None,
+    ) -> dict[int, Refusal]:
+        """The refusals of one submission, by the seed with which it was refused. Raises BenchError.
+
+        `checks` are the ids of the structural checks that run; None for all.
+        """
+        submissions = [(str(seed), files, seed) for seed in seeds]
+        verdicts = self._run(submissions, say, lambda _seed, _verdict: None, checks)
         return {int(seed): one.refusal for seed, one in verdicts.items() if one.refusal is not None}
 
     def _run(
-        self, submissions: list[tuple[str, Files, int]], say: Callable[[str], None], keep: Keep
+        self,
+        submissions: list[tuple[str, Files, int]],
+        say: Callable[[str], None],
+        keep: Keep,
+        checks: Collection[str] | None = None,
     ) -> dict[str, Verdict]:
-        plugin = _ManySubmissions(self, submissions, say, keep)
+        plugin = _ManySubmissions(self, submissions, say, keep, checks)
         run_checks(self._lab, plugin)
         if not plugin.verdicts:
             raise BenchError(plugin.fault or "checks.py declares no structural check.")
@@ -149,14 +164,25 @@ class _ManySubmissions(ChecksPlugin):
         submissions: list[tuple[str, Files, int]],
         say: Callable[[str], None],
         keep: Keep,
+        checks: Collection[str] | None,
     ) -> None:
         self._bench = bench
         self._submissions = submissions
         self._say = say
         self._keep = keep
+        self._checks = checks
         self._costs: dict[str, float] = {}
         self.verdicts: dict[str, Verdict] = {}
         self._begin({}, 0)
+
+    @property
+    def expected(self) -> list[Check]:
+        """The checks that run: those asked for."""
+        return [one for one in super().expected if self._checks is None or one.id in self._checks]
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        super().pytest_collection_modifyitems(items)
+        items[:] = [item for item in items if check_of(item) in self.expected]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from labs.authoring.chance import read_seeds, seeds_of
+from labs.authoring.chance import SeedsRecord, read_seeds, seeds_of
 from labs.authoring.mutation.catalogue import all_operators
 from labs.authoring.mutation.hunks import OPERATOR, SENTENCE
 from labs.authoring.mutation.record import Record, read_record, why_not_current
@@ -58,16 +58,20 @@ def _seeds(labs: Iterable[Lab]) -> list[str]:
         "",
         "A check draws its inputs from a seed. So the structural checks of the solution and of every alternative run",
         "on many seeds, and none may be refused by chance. `lab dev verify NN --seeds 200` runs those not yet run.",
+        "After a change, the checks and alternatives that changed run again; the table counts the seeds on which",
+        "everything has run.",
         "",
         "| Lab | Correct fixes | Seeds | Refused | Date |",
         "|---|---:|---:|---:|---|",
-        *(
-            f"| {lab.id} {lab.title} | {record.correct} | {record.seeds} | 0 "
-            f"| {record.date}{'' if seeds_of(lab) else ', changed since'} |"
-            for lab, record in rows.items()
-        ),
+        *(_seeds_row(lab, record) for lab, record in rows.items()),
         "",
     ]
+
+
+def _seeds_row(lab: Lab, record: SeedsRecord) -> str:
+    seeds = seeds_of(lab)
+    since = "" if seeds else ", changed since"
+    return f"| {lab.id} {lab.title} | {len(record.seeds)} | {seeds} | 0 | {record.date}{since} |"
 
 
 def _row(lab: Lab, record: Record) -> str:
