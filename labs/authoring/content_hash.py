@@ -31,8 +31,9 @@ PROSE = {"check": ("title", "property", "instrument"), "wrong_fix": ("says",)}
 
 _PACKAGE = PACKAGE
 _LIBRARY, _GRADER, _DEBUGKIT = _PACKAGE / "vla", _PACKAGE / "grading", DEBUGKIT
-# Of the grader: how a grade is shown, and the answers, which every `lab dev verify` checks and no grade in it contains.
-_NO_PART = ("feedback.py", "comparison.py", "documents.py", "answers.py")
+# Of the grader: how a grade is shown; the answers, which every `lab dev verify` checks and no grade in it contains; and
+# how much a submission may use, to which no stored submission comes near.
+_NO_PART = ("feedback.py", "comparison.py", "documents.py", "answers.py", "sandbox/limits.py")
 # How debugkit is run on a lab: it decides what debugkit finds, and no grade.
 _DIAGNOSIS = "sandbox/diagnosis.py"
 # The first two count by their fields; the others make what pages and handouts show.

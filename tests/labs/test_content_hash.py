@@ -32,7 +32,8 @@ DESCRIBES = {
 AFTER_IT = "def normalise(action: Tensor, mean: Tensor, std: Tensor) -> Tensor:"
 MODULES = (
     *("vla/policy.py", "debugkit/registry.py", "shared.py"),
-    *("grading/grader.py", "grading/rng.py", "grading/feedback.py", "grading/answers.py", "grading/sandbox/child.py"),
+    *("grading/grader.py", "grading/rng.py", "grading/feedback.py", "grading/answers.py"),
+    *("grading/sandbox/child.py", "grading/sandbox/limits.py"),
     "grading/sandbox/diagnosis.py",
 )
 
@@ -144,8 +145,8 @@ def test_the_graders_configuration_and_the_librarys_weights_count(lab: Lab, pack
     assert after.library != before.library
 
 
-@pytest.mark.parametrize("file", ["feedback.py", "answers.py"])
-def test_how_a_grade_is_shown_and_the_learners_answers_do_not_count(lab: Lab, package: Path, file: str) -> None:
+@pytest.mark.parametrize("file", ["feedback.py", "answers.py", "sandbox/limits.py"])
+def test_how_a_grade_is_shown_answers_and_limits_do_not_count(lab: Lab, package: Path, file: str) -> None:
     before = content_of(lab)
     append(package / "grading" / file, "\nX = 1\n")
     folder_hash.cache_clear()
