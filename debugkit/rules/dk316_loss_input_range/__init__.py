@@ -1,4 +1,4 @@
-"""A loss receives inputs or targets outside the range that it is defined for, or class weights that are inverted.
+"""A loss receives inputs or targets outside the range that it is defined for, or inverted class weights.
 
 ## What it finds
 - `cross_entropy` on the output of a sigmoid.
