@@ -104,6 +104,8 @@ class _Calls(FunctionObserver):
                 return
             self.losses[key] = _Loss(flat.clone(), torch.zeros_like(counts), torch.zeros_like(unusable))
         loss = self.losses[key]
+        if loss.counts.device != counts.device:
+            return
         loss.counts += counts
         loss.unusable |= unusable | (loss.weights != flat).any()
         loss.rows += target.shape[0]

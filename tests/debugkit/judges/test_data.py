@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from debugkit.declare import Declare
@@ -25,6 +25,7 @@ from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverl
 from debugkit.rules.dk312_initial_loss import TrainingHistory
 from debugkit.rules.dk313_nonfinite_input import NonfiniteInput, NonfiniteInputs
 from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration
+from debugkit.rules.dk316_loss_input_range import ClassWeights, WeightedLoss
 from debugkit.rules.dk318_sorted_training_data import LabelOrder
 from debugkit.rules.dk319_input_scale import RawInput, RawInputs
 from debugkit.rules.dk320_sample_scale import SampleScales, SampleSizes
@@ -268,8 +269,19 @@ BINARY = {"operation": "binary_cross_entropy_with_logits", "classes": 1}
     ],
 )
 def test_range_of_a_loss(changes: dict[str, object], severity: str | None) -> None:
-    found = judged("DK316", ClassificationLosses((call(**changes),)))
+    found = judged("DK316", ClassificationLosses((call(**changes),)), None)
     assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
+
+
+@given(st.floats(-2.0, 2.0), st.lists(st.integers(100, 5000), min_size=5, max_size=12))
+def test_class_weights_are_named_only_where_they_grow_with_the_counts(power: float, counts: list[int]) -> None:
+    assume(max(counts) >= 3 * min(counts))
+    weights = tuple(1.2345678 * (count / max(counts)) ** power for count in counts)
+    loss = WeightedLoss("cross_entropy", None, weights, tuple(counts), (), 320)
+    found = judged("DK316", None, ClassWeights((loss,)))
+    assert not (found and abs(power - 1) > 0.2 + 1e-6)
+    if abs(power - 1) < 0.01:
+        assert [str(finding.severity) for finding in found] == ["warning"]
 
 
 @given(st.integers(2, 100_000), st.floats(0.0, 4.0))
