@@ -35,6 +35,7 @@ from debugkit.rules.dk323_end_never_a_target import EndsOfTexts, Shown, TextEnds
 from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 from debugkit.rules.dk325_labels_not_shifted import TargetsAtInput, TargetsAtInputs
 from debugkit.rules.dk326_mask_hides_content import AttentionMasks, InvertedMask
+from debugkit.rules.dk327_softmax_over_batch import AttentionSoftmaxes, BatchSoftmax
 
 FLOOR = 1e-5
 NEVER_ENDS = TextEnds("ids", 4, 16, 2, 0, 2, 2, "mask", False, None)
@@ -580,16 +581,27 @@ def test_a_model_that_is_declared_as_not_causal_may_copy() -> None:
 def test_a_mask_that_leaves_only_the_padding_visible_is_an_error_and_its_fix_is_that_of_the_function() -> None:
     line = SourceLine("policy.py", 7, "forward")
     seen = InvertedMask("multi_head_attention_forward", "encoder.attn", line, 8, 28, 8, 2)
-    (finding,) = judged("DK326", AttentionMasks(3, seen), None)
+    (finding,) = judged("DK326", AttentionMasks(3, seen))
     assert finding.severity is Severity.ERROR
     assert (finding.location.module, finding.location.line) == ("encoder.attn", 7)
     assert "28 tokens" in finding.message
     assert "ignored" in finding.fix
-    (other,) = judged(
-        "DK326", AttentionMasks(3, replace(seen, operation="scaled_dot_product_attention", module=None)), None
-    )
+    (other,) = judged("DK326", AttentionMasks(3, replace(seen, operation="scaled_dot_product_attention", module=None)))
     assert "take part" in other.fix
     assert "`scaled_dot_product_attention`" in other.message
-    assert not judged("DK326", AttentionMasks(3, None), None)
+    assert not judged("DK326", AttentionMasks(3, None))
     with pytest.raises(NotExamined):
-        judged("DK326", AttentionMasks(0, None), None)
+        judged("DK326", AttentionMasks(0, None))
+
+
+def test_a_softmax_over_a_batch_dimension_is_a_warning_that_tells_its_size_and_the_number_of_keys() -> None:
+    wrong = BatchSoftmax(1, (3, 4, 5, 6), "encoder.attn", SourceLine("policy.py", 9, "forward"))
+    (finding,) = judged("DK327", AttentionSoftmaxes(2, (wrong,)))
+    assert finding.severity is Severity.WARNING
+    assert (finding.location.module, finding.location.line) == ("encoder.attn", 9)
+    assert "its 4 entries compete, and the weights of the 6 keys do not sum to 1" in finding.message
+    (in_the_loop,) = judged("DK327", AttentionSoftmaxes(1, (replace(wrong, module=None),)))
+    assert "in the loop" in in_the_loop.message
+    assert not judged("DK327", AttentionSoftmaxes(2, ()))
+    with pytest.raises(NotExamined):
+        judged("DK327", AttentionSoftmaxes(0, ()))
