@@ -14,7 +14,7 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, heads, queries, keys)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         weights = scores.softmax(dim=-1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
