@@ -48,7 +48,8 @@ its second tensor. To copy the weights, use `load_state_dict`.
 - A load of which at least one tensor comes from elsewhere: an average of several models, part of a checkpoint.
 - Kept weights that are never loaded: what a program saves to a file in the end cannot be told from what it means to.
 - An update in which a part is shared on purpose, such as an encoder: other tensors of the same function receive others.
-- Averages that receive another tensor: EMA, `AveragedModel`, soft targets, and a frozen teacher that is not updated.
+- Averages that receive another tensor with a coefficient of up to 0.9: EMA, `AveragedModel`, soft targets. A frozen
+  teacher that is not updated.
 - `copy_()` of a tensor onto itself, and products and sums that are no average: weight decay, noise, symmetric weights.
 - Copies of the weights, with a coefficient of exactly 1, and coefficients that change, as in the warm-up of an EMA.
 - Averages that begin after the third step, or are computed with a factor on a device.
