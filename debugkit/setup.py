@@ -42,6 +42,8 @@ class TrainingSetup:
     declare: Declare = field(default_factory=Declare)
     knows_loss: bool = True
     """False if only the model's output can be computed; the loss is then a constant."""
+    used_outside: frozenset[str] = frozenset()
+    """The paths of the batch's entries that the program also used outside the model, as a loss uses its targets."""
     knows_samples: bool = True
     """False if the first dimension of the batch may be the time of one sample, and not the samples."""
     output_gradients: Mapping[str, torch.Tensor] | None = None
