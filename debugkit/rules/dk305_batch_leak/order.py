@@ -30,7 +30,9 @@ _REJECTED = frozenset(
 """Of row numbers, these make the parts that a program gives to some rows on purpose."""
 _WAVES = frozenset({"sin", "cos"})
 _QUOTIENTS = frozenset({"div", "__truediv__", "true_divide"})
-_STATES = ("queue", "memory", "bank", "state", "hidden", "cache", "prev", "hist", "noise", "carry")
+_PERTURBATIONS = ("noise", "delta", "perturb", "advers")
+"""Parts of the names of tables whose rows belong to those of the batch: free adversarial training keeps them."""
+_STATES = (*_PERTURBATIONS, "queue", "memory", "bank", "state", "hidden", "cache", "prev", "hist", "carry")
 """Parts of the names of buffers that a program writes, or draws once, for each row."""
 
 
@@ -147,10 +149,17 @@ def _tables_that_stay(setup: TrainingSetup, recorder: _ValuesByRow) -> set[str]:
 
 def _tables(setup: TrainingSetup) -> Iterator[tuple[str, torch.Tensor]]:
     """What can hold a row for each position: trained parameters, and buffers that are not named as a state."""
-    yield from ((path, one) for path, one in setup.model.named_parameters() if one.requires_grad and one.ndim > 1)
-    for path, one in setup.model.named_buffers():
-        if one.ndim and not any(part in path.lower() for part in _STATES):
+    for path, one in setup.model.named_parameters():
+        if one.requires_grad and one.ndim > 1 and not _is_named(path, _PERTURBATIONS):
             yield path, one
+    for path, one in setup.model.named_buffers():
+        if one.ndim and not _is_named(path, _STATES):
+            yield path, one
+
+
+def _is_named(path: str, parts: Sequence[str]) -> bool:
+    name = path.rpartition(".")[2].lower()
+    return any(part in name for part in parts)
 
 
 def _parameter_by_row(
@@ -200,6 +209,7 @@ def _parameters_of(setup: TrainingSetup, size: int) -> list[tuple[str, nn.Parame
         if not type(module).__module__.startswith("torch.nn") or isinstance(module, nn.Embedding)
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.ndim > 1 and parameter.shape[0] == size and parameter.is_floating_point()
+        if not _is_named(name, _PERTURBATIONS)
     ]
 
 

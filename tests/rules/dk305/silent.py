@@ -496,3 +496,33 @@ def values_by_row_in_evaluation_alone():
             return self.net(x + (torch.randn_like(x) if self.training else self.draws[: len(x)]))
 
     return {"model": Latent(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def perturbation_that_is_kept_from_batch_to_batch():
+    """Free adversarial training ascends on one perturbation per row of the batch."""
+
+    class Perturbed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.delta, self.other_delta = nn.Parameter(torch.randn(8, 6)), nn.Parameter(torch.randn(16, 6))
+            self.net = nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.net(x + self.delta + self.other_delta[: len(x)])
+
+    return {"model": Perturbed(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def buffer_that_the_loop_writes():
+    """The loop stores the last actions of each environment under a name that says so."""
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(12, 2)
+            self.register_buffer("previous", torch.randn(16, 6))
+
+        def forward(self, x):
+            return self.net(torch.cat([x, self.previous[: len(x)]], 1))
+
+    return {"model": Policy(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
