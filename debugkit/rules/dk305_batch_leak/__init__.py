@@ -50,7 +50,7 @@ Nodes of a graph are not examined: an adjacency matrix relates them, or indices 
 model gathers or adds them, and the model did not compute these. Neither is a list of samples of several lengths.
 
 ## Cost
-Up to five more passes if a row changed, and up to eleven if the order changes an output.
+Up to five more passes if a row changed, and up to twelve if the order changes an output.
 
 ## Lesson
 [Lab 43](../../lessons/actions/43_works_alone.md)

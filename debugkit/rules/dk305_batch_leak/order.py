@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import tensors_in
 
 _MOST_TRIED = 4
-"""Sources of values by row that are examined, in order of execution."""
+"""Sources of values by row, or parameters, that are examined each alone, in order of execution."""
 _SIZE_OF_VALUES = 0.02
 _SLICES = frozenset({"__getitem__", "narrow"})
 _REJECTED = frozenset(
@@ -39,7 +39,7 @@ _STATES = (*_PERTURBATIONS, "queue", "memory", "bank", "state", "hidden", "cache
 def source_by_row(setup: TrainingSetup, size: int, before: Pass, replaced: Pass, threshold: float) -> RowSource | None:
     """What gives a sample other values in another row; None if there is nothing, or if it is not proved.
 
-    One pass with the samples in another order. If an output changes, up to eleven more passes. `replaced` is the pass
+    One pass with the samples in another order. If an output changes, up to twelve more passes. `replaced` is the pass
     with another sample 0: outputs of which row 0 stayed do not belong to the samples.
     """
     try:
@@ -120,20 +120,26 @@ def _source_of_numbers(
     with seen:
         if _change(setup, size, before) <= threshold:
             return None
-    tried = [one for one in seen.sources if one.is_a_position][:_MOST_TRIED]
-    if not tried:
+    positions = [one for one in seen.sources if one.is_a_position]
+    if not positions:
         return None
     trained = _ValuesByRow(setup, size)
     unchanged = _tables_that_stay(setup, trained)
-    places = {(one.name, one.line) for one in trained.sources}
-    for one in tried:
-        if (one.name, one.line) not in places or (one.table and one.table not in unchanged):
-            continue
-        with _ValuesByRow(setup, size, followed=one.number):
+    places = {one.place for one in trained.sources}
+    proper = [one for one in positions if one.place in places and (not one.table or one.table in unchanged)]
+    for group in _groups(proper):
+        with _ValuesByRow(setup, size, followed={one.number for one in group}):
             if _change(setup, size, before) > threshold:
                 continue
-        return RowSource(by_row, one.table, False, drawn, one.module, one.line)
+        return RowSource(by_row, group[0].table, False, drawn, group[0].module, group[0].line)
     return None
+
+
+def _groups(sources: list[_Source]) -> list[list[_Source]]:
+    """Those of each place, which may run several times, such as for source and target; last, those of all places."""
+    places = list(dict.fromkeys(one.place for one in sources))
+    groups = [[one for one in sources if one.place == place] for place in places[:_MOST_TRIED]]
+    return groups if len(places) == 1 else [*groups, sources]
 
 
 def _tables_that_stay(setup: TrainingSetup, recorder: _ValuesByRow) -> set[str]:
@@ -148,13 +154,13 @@ def _tables_that_stay(setup: TrainingSetup, recorder: _ValuesByRow) -> set[str]:
 
 
 def _tables(setup: TrainingSetup) -> Iterator[tuple[str, torch.Tensor]]:
-    """What can hold a row for each position: trained parameters, and buffers that are not named as a state."""
-    for path, one in setup.model.named_parameters():
-        if one.requires_grad and one.ndim > 1 and not _is_named(path, _PERTURBATIONS):
-            yield path, one
-    for path, one in setup.model.named_buffers():
-        if one.ndim and not _is_named(path, _STATES):
-            yield path, one
+    """What can hold a row for each position: parameters, and buffers that are not named as a state."""
+    for path, parameter in setup.model.named_parameters():
+        if parameter.ndim > 1 and not _is_named(path, _PERTURBATIONS if parameter.requires_grad else _STATES):
+            yield path, parameter
+    for path, buffer in setup.model.named_buffers():
+        if buffer.ndim and not _is_named(path, _STATES):
+            yield path, buffer
 
 
 def _is_named(path: str, parts: Sequence[str]) -> bool:
@@ -196,8 +202,8 @@ def _equal_parameter_by_row(setup: TrainingSetup, size: int, before: Pass, thres
     by_row = _change(setup, size, changed)
     found = _parameter_by_row(setup, size, changed, threshold, by_row) if by_row > threshold else None
     with torch.no_grad():
-        for parameter, values in zip(equal, kept, strict=True):
-            parameter.copy_(values)
+        for parameter, own in zip(equal, kept, strict=True):
+            parameter.copy_(own)
     return found
 
 
@@ -227,11 +233,15 @@ class _Source:
     """Whether it is a part of a table, or row numbers that choose rows of one or are the argument of sines."""
     rejected: bool = False
 
+    @property
+    def place(self) -> tuple[str, str, SourceLine | None]:
+        return self.name, self.table, self.line
+
 
 class _ValuesByRow(TorchFunctionMode):
-    """Records, in one pass, the operations that make values by row. One of them can follow the samples."""
+    """Records, in one pass, the operations that make values by row. Some of them can follow the samples."""
 
-    def __init__(self, setup: TrainingSetup, size: int, *, followed: int | None = None) -> None:
+    def __init__(self, setup: TrainingSetup, size: int, *, followed: Collection[int] = ()) -> None:
         super().__init__()
         self.sources: list[_Source] = []
         self._size, self._followed = size, followed
@@ -265,7 +275,7 @@ class _ValuesByRow(TorchFunctionMode):
             return output
         source = _Source(len(self.sources), name, table or "", self._module(), user_line(), table is not None)
         self.sources.append(source)
-        if source.number == self._followed:
+        if source.number in self._followed:
             output = output.roll(1, 0)
         if table is None:
             self._numbers[id(output)] = source, output

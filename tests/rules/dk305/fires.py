@@ -351,3 +351,28 @@ def class_token_with_equal_rows_before_training():
         "loss_fn": _classified,
         "expect": {"module": "positions", "severity": "error", "message": "`positions.token` has one row for each"},
     }
+
+
+def encoding_that_is_used_for_source_and_target():
+    """A slice and row numbers, each used for both sequences."""
+
+    class Translates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.encoding, self.head = nn.Linear(6, 8), Encoding(8), nn.Linear(8, 3)
+            self.rows = nn.Embedding(64, 8)
+            self.decoder = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+
+        def placed(self, x):
+            numbers = torch.arange(len(x))  # DK305
+            return self.encoding(self.embed(x)) + self.rows(numbers)[:, None]
+
+        def forward(self, source, target):
+            return self.head(self.decoder(self.placed(target), self.placed(source)))
+
+    return {
+        "model": Translates(),
+        "dataloader": _shuffled(8, torch.randn(40, 5, 6), torch.randn(40, 4, 6)),
+        "loss_fn": lambda model, batch: model(*batch).square().mean(),
+        "expect": {"severity": "error", "message": "depends on its row in the batch"},
+    }

@@ -504,11 +504,10 @@ def perturbation_that_is_kept_from_batch_to_batch():
     class Perturbed(nn.Module):
         def __init__(self):
             super().__init__()
-            self.delta, self.other_delta = nn.Parameter(torch.randn(8, 6)), nn.Parameter(torch.randn(16, 6))
-            self.net = nn.Linear(6, 2)
+            self.delta, self.net = nn.Parameter(torch.randn(8, 6)), nn.Linear(6, 2)
 
         def forward(self, x):
-            return self.net(x + self.delta + self.other_delta[: len(x)])
+            return self.net(x + self.delta)
 
     return {"model": Perturbed(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
 
@@ -526,3 +525,15 @@ def buffer_that_the_loop_writes():
             return self.net(torch.cat([x, self.previous[: len(x)]], 1))
 
     return {"model": Policy(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def slice_of_a_perturbation_that_is_kept():
+    class Perturbed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.delta, self.net = nn.Parameter(torch.randn(16, 6)), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.net(x + self.delta[: len(x)])
+
+    return {"model": Perturbed(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
