@@ -22,6 +22,7 @@ from debugkit.finding import Finding, renamed
 from debugkit.frames import is_users
 from debugkit.interventions.batch_roles import labels
 from debugkit.interventions.padding import is_zero_or_one, names_a_mask
+from debugkit.loader_samples import draws_at_random
 from debugkit.recorders.output_gradients import OutputGradients
 from debugkit.setup import TrainingSetup
 from debugkit.step_replay.calls import ModuleCall
@@ -52,6 +53,8 @@ class ExampleCall:
     """The loss of an output and a batch; None if it is not known."""
     has_samples_first: bool
     """Whether the first dimension has the size of a data loader's batches. Otherwise it may be that of time."""
+    drawn_at_random: bool = False
+    """Whether that data loader draws the samples in random order."""
     beside_the_call: frozenset[str] = frozenset()
     """The entries of the batch that the model does not receive."""
     used_outside: frozenset[str] = frozenset()
@@ -69,6 +72,7 @@ class ExampleCall:
             knows_loss=self.loss is not None,
             used_outside=self.used_outside,
             knows_samples=self.has_samples_first,
+            drawn_at_random=self.drawn_at_random,
             output_gradients=self.gradients.norms,
         )
 
@@ -171,13 +175,15 @@ class ExampleCalls:
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
         path = self._path or call.path
+        loaders = _loaders()
         found = ExampleCall(
             model,
             path if model is call.module else f"{path}.module".lstrip("."),
             clone_tensors(batch),
             _without_variables(signature),
             None,
-            size in _batch_sizes(),
+            size in _batch_sizes(loaders),
+            any(draws_at_random(loader, size) for loader in loaders),
         )
         has_labels = labels(found.setup(Declare())) is not None
         found = replace(found, loss=_loss_in(output, has_labels))
@@ -244,16 +250,19 @@ def _caches() -> tuple[type, ...]:
     return () if module is None else (module.Cache,)
 
 
-def _batch_sizes() -> set[int]:
-    """Those of the data loaders in the local variables of the script's functions, or of a trainer's."""
-    sizes: set[int] = set()
+def _loaders() -> list[DataLoader[Any]]:
+    """The data loaders in the local variables of the script's functions, or of a trainer's."""
+    found: list[DataLoader[Any]] = []
     frame = sys._getframe(1).f_back
     while frame is not None:
         if is_users(frame.f_code.co_filename):
-            loaders = [value for value in list(frame.f_locals.values()) if isinstance(value, DataLoader)]
-            sizes |= {getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0 for loader in loaders}
+            found += [value for value in list(frame.f_locals.values()) if isinstance(value, DataLoader)]
         frame = frame.f_back
-    return sizes
+    return found
+
+
+def _batch_sizes(loaders: Iterable[DataLoader[Any]]) -> set[int]:
+    return {getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0 for loader in loaders}
 
 
 def _loss_in(output: Any, has_labels: bool) -> Callable[[Any, Mapping[str, Any]], Tensor] | None:
