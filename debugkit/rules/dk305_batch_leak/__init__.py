@@ -179,7 +179,7 @@ def judge(seen: BatchIndependence, context: Context) -> Iterator[Finding]:
 def _by_row(seen: BatchIndependence, source: RowSource, context: Context) -> Finding:
     if source.has_a_row_per_sample:
         cause = f"the parameter `{source.table}` has one row for each of the {seen.batch_size} samples"
-        fix = "Give the parameter a first dimension of 1, and expand it to the batch, for example with `.expand(x.size(0), -1, -1)`."
+        fix = "Give the parameter a first dimension of 1 and expand it, for example `.expand(x.size(0), -1, -1)`."
     elif source.table:
         cause = f"a part of `{source.table}` with one row for each of the {seen.batch_size} samples is used"
         fix = "Slice it by the dimension of time: with the batch first, by `x.size(1)` and not by `x.size(0)`."
