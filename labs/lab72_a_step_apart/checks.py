@@ -181,12 +181,18 @@ def test_kill_while_a_checkpoint_is_written(submission: Submission, rng: Rng) ->
     expect(seen["end"], "how the process of a run ends whose folder is copied before each operation on files").equals(
         "done"
     )
-    for (operation, step), (steps, end) in zip(seen["operations"], seen["continued"], strict=True):
-        said = f"killed after step {step} at `{operation}`, when the checkpoint of step 2 was complete"
+    straight = submission.observe("killed", kills=[], **asked)
+    expect(straight["steps"], "the steps of a run in one go").equals([list(range(1, 6))])
+    for (operation, after), (told, end) in zip(seen["operations"], seen["continued"], strict=True):
+        said = f"killed after step {after} at `{operation}`, when the checkpoint of step 2 was complete"
         expect(end, f"how the process that continues ends ({said})").equals("done")
-        begins = steps[0] if steps else 0
+        steps = [step for step, _ in told]
+        begins = min([*steps, 6])  # 6: all steps were done
         expect(begins, f"the first step of the process that continues ({said})").at_least(3)
         expect(steps, f"the steps of the process that continues ({said})").equals(list(range(begins, 6)))
+        for step, loss in told:
+            wanted = straight["losses"][0][step - 1]
+            expect(loss, f"the loss of step {step} in the process that continues ({said})").equals(wanted)
 
 
 @check(

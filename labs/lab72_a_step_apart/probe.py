@@ -335,8 +335,8 @@ def between_operations(learner: Any, frames: int, seed: int, **settings: Any) ->
     """Where runs continue that are killed between two operations on files, after the first checkpoint.
 
     `end` is how the process of a run in one go ends. For each of its `operations`, the number of the last step told
-    before it. `continued` has for each the steps told by a process that finds the folder as it was then, and how it
-    ends.
+    before it. `continued` has for each the steps and losses told by a process that finds the folder as it was then, and
+    how it ends.
     """
     data = demonstrations(frames, seed)
     with tempfile.TemporaryDirectory() as place:
@@ -355,7 +355,7 @@ def between_operations(learner: Any, frames: int, seed: int, **settings: Any) ->
             learner.policy.fine_tune(data, folder, seed=seed, on_step=lambda step, _: steps.append(step), **settings)
 
         def continued(tell: Callable[[Any], None], found: Path) -> None:
-            learner.policy.fine_tune(data, found, seed=seed, on_step=lambda step, _: tell(step), **settings)
+            learner.policy.fine_tune(data, found, seed=seed, on_step=lambda *step: tell(step), **settings)
 
         operations, end = _in_a_process(copied)
         found = sorted(copies.iterdir())
@@ -383,7 +383,7 @@ def _copy_before_operations(folder: Path, copies: Path, note: Callable[[str], No
         number = len(list(copies.iterdir()))
         if number < MOST_COPIES:
             to = copies / f"{number:02d}"
-            shutil.copytree(folder, to)
+            shutil.copytree(folder, to, ignore_dangling_symlinks=True)
             if emptied is not None:
                 (to / emptied.relative_to(folder)).write_bytes(b"")
             note(what)
