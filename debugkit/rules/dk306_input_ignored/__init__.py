@@ -28,7 +28,6 @@ no longer changes.
   whose name contains `target` or `output`, and those of a whole batch that have the shape of an output.
 - Steps of which two equal passes differ by more than 1e-3 of their size: a small effect would not be seen. What the
   loss function holds (counters, queues, random generators) is the same in both passes.
-
 - Models whose output is 0 everywhere, if their only input has an unknown name.
 
 Without a declaration, modalities are recognised by name and the finding is a `warning`. Under `debugkit run`, the only
