@@ -140,11 +140,23 @@ def _limits() -> Condition:
         return Condition(
             "limits", "limited", "no rlimits", "A submission that uses all memory can slow the machine down."
         )
+    from labs.grading.sandbox.limits import MEBIBYTE, Limits
+
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard not in (resource.RLIM_INFINITY, -1) and hard < 4 << 30:
+    if hard not in (resource.RLIM_INFINITY, -1) and hard < mapped_by_torch() + Limits.memory_mb * MEBIBYTE:
         found = f"the address space is limited to {hard >> 20} MiB"
         return Condition("limits", "limited", found, "Labs that need more will run out of memory. Raise `ulimit -v`.")
     return Condition("limits", "ok", "memory and CPU of a submission can be limited")
+
+
+def mapped_by_torch() -> int:
+    """The address space of a process that has imported torch, in bytes; 0 where it cannot be measured."""
+    code = "import torch; from labs.grading.sandbox.limits import mapped_bytes; print(mapped_bytes())"
+    try:
+        tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return int(tried.stdout)
 
 
 def _workspace(resolve: Callable[[], Workspace]) -> Condition:

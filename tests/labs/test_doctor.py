@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from labs import grading
 from labs.grading import Protection, SandboxError
+from labs.learner import doctor
 from labs.learner.workspace import Workspace
 
 EXTENDED_DEPENDS_ON = ("debugkit", "labs", "solutions", "tests/labs")
@@ -62,3 +64,19 @@ def test_a_system_that_starts_no_process_is_a_missing_sandbox(
     code, printed, _ = lab_command("doctor", "--json")
     [row] = [one for one in json.loads(printed)["conditions"] if one["name"] == "sandbox"]
     assert (code, row["state"], row["meaning"]) == (1, "missing", "No process could be started.")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited on Linux only")
+def test_a_limited_address_space_must_hold_what_torch_maps_and_a_submission(
+    lab_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    assert doctor.mapped_by_torch() > 100 << 20
+    monkeypatch.setattr(doctor, "mapped_by_torch", lambda: 3 << 30)
+    for gibibytes, state in ((6, "limited"), (8, "ok")):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, most=gibibytes << 30: (most, most))
+        rows = json.loads(lab_command("doctor", "--json")[1])["conditions"]
+        [row] = [one for one in rows if one["name"] == "limits"]
+        assert row["state"] == state
+        assert ("limited to 6144 MiB" in row["found"]) == (state == "limited")
