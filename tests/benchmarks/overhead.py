@@ -1,6 +1,6 @@
 """What watch() costs: CPU seconds of a training step with and without it, at one thread, from the first step on.
 
-    python tests/benchmarks/overhead.py [--rounds 3] [--models 3] [--steps 96] [--write docs/debugkit/overhead.md]
+    python tests/benchmarks/overhead.py [--rounds 3] [--models 3] [--steps 192] [--write docs/debugkit/overhead.md]
 
 Each variant trains the same model in a process of its own, and the processes take turns step by step, so other work on
 the machine slows all of them. A ratio is the CPU time of all steps of a variant divided by that of the bare run in the
@@ -46,7 +46,7 @@ MODELS = {
 """Llamas of 1.8, 4.1 and 22.9 million parameters; about 58, 214 and 84 modules."""
 TINY_BLOCK = 8
 """Steps of the tiny model in one turn: one takes about a millisecond, as long as the exchange between the processes."""
-TINY_STEPS = 32
+TINY_STEPS = 16
 """Times as many steps as of the other models: about three seconds, which is short for reinforcement learning."""
 
 
@@ -59,8 +59,10 @@ class Result:
     """The median of all steps."""
     ratios: tuple[float, ...]
     """For each round: all steps."""
+    first: tuple[float, ...]
+    """For each round: the steps that are all examined."""
     later: tuple[float, ...]
-    """For each round: the steps after those that are all examined."""
+    """For each round: the steps after them."""
 
 
 def llama(layers: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
@@ -207,16 +209,16 @@ def measure(name: str, variants: list[str], steps: int, rounds: int) -> list[Res
             Result(
                 variant,
                 statistics.median(seconds for one in own for seconds in one) / block * 1e3,
-                tuple(sum(one) / sum(other) for one, other in zip(own, bare, strict=True)),
-                tuple(
-                    sum(one[first // block :]) / sum(other[first // block :])
-                    for one, other in zip(own, bare, strict=True)
+                *(
+                    tuple(sum(one[part]) / sum(other[part]) for one, other in zip(own, bare, strict=True))
+                    for part in (slice(None), slice(first // block), slice(first // block, None))
                 ),
             )
         )
         each = results[-1]
         sys.stdout.write(
-            f"{name:28} {variant:24} {each.step_ms:7.1f} ms   all {shown(each.ratios)}   later {shown(each.later)}\n"
+            f"{name:28} {variant:24} {each.step_ms:7.1f} ms   all {shown(each.ratios)}   first {shown(each.first)}   "
+            f"later {shown(each.later)}\n"
         )
         sys.stdout.flush()
     return results
@@ -240,8 +242,8 @@ def page(results: dict[str, list[Result]], steps: int, rounds: int) -> str:
         "",
         f"“from the first step” is all {steps} steps of a run ({steps * TINY_STEPS} of the tiny model). The time",
         "that `watch()` takes to start, about half a second in a process that has not imported the rules yet, is not",
-        "part of it. Python's garbage is collected before the first step in every variant. “later” is the part of the",
-        "run after the steps that are all examined.",
+        f"part of it. Python's garbage is collected before the first step in every variant. “first {FIRST_STEPS}” are",
+        "the steps that are all examined, and “later” is the part of the run after them.",
         "",
         f"In the first {THOROUGH_STEPS} steps the values inside the model are recorded. Up to step {FIRST_STEPS}, the",
         "loss, the model's output, the norm of every gradient and the weight updates are observed in each step. Later,",
@@ -256,14 +258,15 @@ def page(results: dict[str, list[Result]], steps: int, rounds: int) -> str:
         f"Measured on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d} with torch {torch.__version__}, "
         f"{platform.machine()}, by `python tests/benchmarks/overhead.py`.",
         "",
-        "| model | variant | step, ms | from the first step | later |",
-        "|---|---|---:|---|---|",
+        f"| model | variant | step, ms | from the first step | first {FIRST_STEPS} | later |",
+        "|---|---|---:|---|---|---|",
     ]
     for name, rows in results.items():
         for each in rows:
             digits = 1 if each.step_ms < 10 else 0
             lines.append(
-                f"| {name} | {each.variant} | {each.step_ms:.{digits}f} | {table(each.ratios)} | {table(each.later)} |"
+                f"| {name} | {each.variant} | {each.step_ms:.{digits}f} | {table(each.ratios)} | {table(each.first)} "
+                f"| {table(each.later)} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -277,7 +280,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="how often each variant is run")
     parser.add_argument("--models", type=int, default=len(MODELS), help="how many of the models, smallest first")
-    parser.add_argument("--steps", type=int, default=96, help="steps of a run")
+    parser.add_argument("--steps", type=int, default=192, help="steps of a run")
     parser.add_argument("--variants", type=int, default=len(VARIANTS), help="how many of the variants")
     parser.add_argument("--write", type=Path, help="the markdown file to write")
     parser.add_argument("--train", nargs=2, metavar=("MODEL", "VARIANT"), help=argparse.SUPPRESS)
