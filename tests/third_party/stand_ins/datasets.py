@@ -1,4 +1,5 @@
-"""Tables in memory with the interface of datasets'. Pairs of sentences stand in for GLUE's MRPC, as many as it has."""
+"""Tables in memory with the interface of datasets'. Pairs of sentences stand in for GLUE's MRPC, as many as it has,
+and instructions with answers for Alpaca's."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import Any
 
 TEXT = "the robot arm moves a red cup to left right box table and then stops near it again slowly"
 WORDS = TEXT.split()
+__version__ = "3.0.0"
+"""The interface is that of this version; transformers compares it."""
 
 
 class Dataset:
@@ -39,12 +42,23 @@ class Dataset:
         kept = {name: values for name, values in self._columns.items() if name not in set(remove_columns)}
         return Dataset(kept | made)
 
+    def remove_columns(self, names: Iterable[str]) -> Dataset:
+        return Dataset({name: values for name, values in self._columns.items() if name not in set(names)})
+
     def rename_column(self, old: str, new: str) -> Dataset:
         return Dataset({new if name == old else name: values for name, values in self._columns.items()})
 
     def select(self, indices: Iterable[int]) -> Dataset:
         chosen = list(indices)
         return Dataset({name: [values[at] for at in chosen] for name, values in self._columns.items()})
+
+    def shuffle(self, seed: int | None = None) -> Dataset:
+        return self.select(random.Random(seed).sample(range(len(self)), len(self)))
+
+    def train_test_split(self, test_size: int, shuffle: bool = True, seed: int | None = None) -> DatasetDict:
+        table = self.shuffle(seed) if shuffle else self
+        end = len(self) - test_size
+        return DatasetDict(train=table.select(range(end)), test=table.select(range(end, len(self))))
 
 
 class DatasetDict(dict[str, Dataset]):
@@ -55,8 +69,11 @@ class DatasetDict(dict[str, Dataset]):
         return DatasetDict({name: table.rename_column(old, new) for name, table in self.items()})
 
 
-def load_dataset(*_names: str, **_options: Any) -> DatasetDict:
-    """Pairs of sentences; the label says whether the second has the words of the first in another order."""
+def load_dataset(name: str, *_names: str, **_options: Any) -> DatasetDict:
+    """Pairs of sentences; the label says whether the second has the words of the first in another order. For Alpaca,
+    instructions; the output has their words in the reverse order."""
+    if "alpaca" in name:
+        return DatasetDict(train=_instructions(2016, 0))
     return DatasetDict(train=_pairs(3668, 0), validation=_pairs(64, 1), test=_pairs(64, 2))
 
 
@@ -69,4 +86,12 @@ def _pairs(count: int, seed: int) -> Dataset:
         columns["sentence1"].append(" ".join(words))
         columns["sentence2"].append(" ".join(other))
         columns["label"].append(label)
+    return Dataset(columns)
+
+
+def _instructions(count: int, seed: int) -> Dataset:
+    draw = random.Random(seed)
+    asked = [draw.choices(WORDS, k=draw.randint(4, 12)) for _ in range(count)]
+    columns: dict[str, list[Any]] = {"instruction": [" ".join(words) for words in asked]}
+    columns["output"] = [" ".join(reversed(words)) for words in asked]
     return Dataset(columns)
