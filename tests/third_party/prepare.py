@@ -91,8 +91,13 @@ def tiny_llama(folder: Path, _fetched: Path) -> None:
     vocabulary = {word: at for at, word in enumerate([*special, *WORDS])}
     BertTokenizer(vocab=vocabulary, eos_token="[SEP]").save_pretrained(home)
     torch.manual_seed(0)
-    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    ends = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+    shape: dict[str, Any] = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+    }
+    ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
     config = LlamaConfig(vocab_size=len(vocabulary), max_position_embeddings=256, **shape, **ends)
     LlamaForCausalLM(config).save_pretrained(home)
 
