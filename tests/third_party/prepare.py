@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,28 @@ def wikitext(folder: Path, _fetched: Path) -> None:
     (folder / "data" / "wikitext-2.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
+def lines(folder: Path, _fetched: Path) -> None:
+    """`input.txt`: 2000 lines of words, with the letters of the text that minGPT's chargpt continues."""
+    draw = random.Random(0)
+    made = [" ".join(draw.choices([*WORDS, "O God,", "O God!"], k=12)) for _ in range(2000)]
+    (folder / "input.txt").write_text("\n".join(made), encoding="utf-8")
+
+
+def letters(folder: Path, fetched: Path) -> None:
+    """`data/shakespeare_char`: the lines as nanoGPT's prepare.py writes them, a number per letter; its configurator."""
+    lines(folder, fetched)
+    text = (folder / "input.txt").read_text(encoding="utf-8")
+    known = sorted(set(text))
+    numbers = np.array([known.index(letter) for letter in text], dtype=np.uint16)
+    made = folder / "data" / "shakespeare_char"
+    made.mkdir(parents=True)
+    start = int(0.9 * len(numbers))
+    numbers[:start].tofile(made / "train.bin")
+    numbers[start:].tofile(made / "val.bin")
+    (made / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(known)}))
+    shutil.copy(fetched / "karpathy__nanoGPT" / "configurator.py", folder)
+
+
 def tiny_bert(folder: Path, _fetched: Path) -> None:
     """`bert-base-cased`: a BERT of two layers of width 32 with random weights, and a tokenizer of whole words."""
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
@@ -56,6 +80,26 @@ def tiny_bert(folder: Path, _fetched: Path) -> None:
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     config = BertConfig(vocab_size=len(special) + len(WORDS), max_position_embeddings=64, **shape)
     BertForSequenceClassification(config).save_pretrained(home)
+
+
+def tiny_llama(folder: Path, _fetched: Path) -> None:
+    """`tiny-llama`: a Llama of two layers of width 64 with random weights, and a tokenizer of whole words."""
+    from transformers import BertTokenizer, LlamaConfig, LlamaForCausalLM
+
+    home = folder / "tiny-llama"
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: at for at, word in enumerate([*special, *WORDS])}
+    BertTokenizer(vocab=vocabulary, eos_token="[SEP]").save_pretrained(home)
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+    }
+    ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+    config = LlamaConfig(vocab_size=len(vocabulary), max_position_embeddings=256, **shape, **ends)
+    LlamaForCausalLM(config).save_pretrained(home)
 
 
 def demonstrations(folder: Path, fetched: Path) -> None:
@@ -101,5 +145,6 @@ def _write_demonstrations(path: Path) -> None:
 
 
 RECIPES: dict[str, Callable[[Path, Path], None]] = {
-    recipe.__name__: recipe for recipe in (results_folder, sine_waves, words, wikitext, tiny_bert, demonstrations)
+    recipe.__name__: recipe
+    for recipe in (results_folder, sine_waves, words, wikitext, lines, letters, tiny_bert, tiny_llama, demonstrations)
 }
