@@ -2,9 +2,9 @@
 
     python tests/benchmarks/overhead.py [--rounds 3] [--models 3] [--steps 192] [--write docs/debugkit/overhead.md]
 
-Each variant trains the same model in a process of its own, and the processes take turns step by step, so other work on
-the machine slows all of them. A ratio is the CPU time of all steps of a variant divided by that of the bare run in the
-same round. A second bare run shows the noise. Not collected by pytest.
+Each variant trains the same model in a process of its own, and the processes take turns of a few steps, so other work
+on the machine slows all of them. A ratio is the CPU time of all steps of a variant divided by that of the bare run in
+the same round. A second bare run shows the noise. Not collected by pytest.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MODELS = {
     "6 layers, width 512": (6, 512),
 }
 """Llamas of 1.8, 4.1 and 22.9 million parameters; about 58, 214 and 84 modules."""
-TINY_BLOCK = 8
-"""Steps of the tiny model in one turn: one takes about a millisecond, as long as the exchange between the processes."""
+BLOCK = 8
+"""Steps in one turn: after the turn of another process the caches are cold, which costs a watched step more."""
 TINY_STEPS = 16
 """Times as many steps as of the other models: about three seconds, which is short for reinforcement learning."""
 
@@ -199,7 +199,7 @@ def answer(process: subprocess.Popen[str]) -> str:
 def measure(name: str, variants: list[str], steps: int, rounds: int) -> list[Result]:
     """All variants on one model."""
     tiny = MODELS[name] is None
-    block, first = (TINY_BLOCK, TINY_FIRST) if tiny else (1, FIRST_STEPS)
+    block, first = BLOCK, TINY_FIRST if tiny else FIRST_STEPS
     steps *= TINY_STEPS if tiny else 1
     spent = [one_round(name, variants, steps, block) for _ in range(rounds)]
     results = []
@@ -235,9 +235,9 @@ def page(results: dict[str, list[Result]], steps: int, rounds: int) -> str:
         "# What watching costs",
         "",
         "CPU time of one training step (forward, backward, AdamW) of a Llama, 4 × 128 tokens, float32, one thread.",
-        "Each variant trains the same model in a process of its own. The processes take turns step by step, so other",
-        "work on the machine slows all of them. A ratio compares a variant with the bare run of the same round: the",
-        f"median of {rounds} rounds, and the smallest and largest one. “bare, again” is a second bare run: a ratio",
+        f"Each variant trains the same model in a process of its own. The processes take turns of {BLOCK} steps, so",
+        "other work on the machine slows all of them. A ratio compares a variant with the bare run of the same round:",
+        f"the median of {rounds} rounds, and the smallest and largest one. “bare, again” is a second bare run: a ratio",
         "that is no further from 1.00 cannot be distinguished from no cost.",
         "",
         f"“from the first step” is all {steps} steps of a run ({steps * TINY_STEPS} of the tiny model). The time",
