@@ -145,8 +145,32 @@ def without_torch_function() -> contextlib.AbstractContextManager[Any]:
 
 def fake_tensor_mode(*, allow_non_fake_inputs: bool) -> FakeTensorMode:
     """A FakeTensorMode: tensors with shape, dtype and device, without memory. Raises RuntimeError if unsupported."""
+    start_autograd_engine()
     mode: FakeTensorMode = _of_fake_tensors("FakeTensorMode")(allow_non_fake_inputs=allow_non_fake_inputs)
     return mode
+
+
+def start_autograd_engine() -> None:
+    """Have the autograd engine start the threads of the devices that exist now. Call it before a FakeTensorMode.
+
+    The engine starts one thread for each device at the first backward of a process, and after that no process forked
+    from it can run a backward. In a CUDA build of torch on a machine without a GPU, a FakeTensorMode registers devices
+    that do not exist, for the rest of the process, so that a first backward after it would start threads.
+    """
+    run = getattr(getattr(torch.autograd.Variable, "_execution_engine", None), "run_backward", None)
+    if run is None:
+        return
+    # In a process that was forked after the threads had started, it raises RuntimeError, and nothing can be done.
+    with without_torch_function(), without_dispatch_modes(), contextlib.suppress(RuntimeError):
+        with torch.inference_mode(False), torch.enable_grad():
+            output = torch.zeros((), device="cpu", requires_grad=True) * 1
+            gradient = torch.zeros((), device="cpu")
+        run((output,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+def is_lost_by_a_fork(error: BaseException) -> bool:
+    """Whether a backward raised it because the process was forked after the engine had started threads."""
+    return isinstance(error, RuntimeError) and "fork-based multiprocessing" in str(error)
 
 
 def fake_tensor_type() -> type[Tensor]:

@@ -22,6 +22,7 @@ from debugkit.finding import Finding, renamed
 from debugkit.frames import is_users
 from debugkit.interventions.batch_roles import labels
 from debugkit.interventions.padding import is_zero_or_one, names_a_mask
+from debugkit.loader_samples import draws_at_random
 from debugkit.recorders.output_gradients import OutputGradients
 from debugkit.setup import TrainingSetup
 from debugkit.step_replay.calls import ModuleCall
@@ -32,6 +33,8 @@ _MOST_CALLS = 16
 _MOST_BYTES = 1 << 28
 _REPEATABLE = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _CLASS_LOSSES = ("cross_entropy", "nll_loss")
+_LOOKS = ("__get__", "__len__", "dim", "numel", "size")
+"""Functions that only read the shape, the dtype or the device of a tensor."""
 _LABELS = "labels"
 _IGNORED = -100
 
@@ -50,8 +53,12 @@ class ExampleCall:
     """The loss of an output and a batch; None if it is not known."""
     has_samples_first: bool
     """Whether the first dimension has the size of a data loader's batches. Otherwise it may be that of time."""
+    drawn_at_random: bool = False
+    """Whether that data loader draws the samples in random order."""
     beside_the_call: frozenset[str] = frozenset()
     """The entries of the batch that the model does not receive."""
+    used_outside: frozenset[str] = frozenset()
+    """The paths of the arguments that the script used outside the model too, between this call and the next one."""
     gradients: OutputGradients = field(default_factory=OutputGradients)
     """Those of its output, from the script's backward passes."""
 
@@ -63,7 +70,9 @@ class ExampleCall:
             self._loss_of,
             declare=declare,
             knows_loss=self.loss is not None,
+            used_outside=self.used_outside,
             knows_samples=self.has_samples_first,
+            drawn_at_random=self.drawn_at_random,
             output_gradients=self.gradients.norms,
         )
 
@@ -97,16 +106,19 @@ class ExampleCalls:
         self._lacks_padding = False
         self._outputs: dict[str, Tensor] = {}
         """Those of the call that was found, until its loss is known or the next call begins."""
+        self._given: dict[str, Tensor] = {}
+        """Its arguments that the script has not used since, until the next call ends."""
 
     @property
     def searching(self) -> bool:
-        """Whether another call, or the loss of the one that was found, is waited for."""
+        """Whether another call, or what the script does with the one that was found, is waited for."""
         wanted = self.found is None or self._lacks_padding
-        return bool(self._outputs) or (wanted and self._seen < _MOST_CALLS)
+        return bool(self._outputs or self._given) or (wanted and self._seen < _MOST_CALLS)
 
     def ended(self, call: ModuleCall, output: Any) -> None:
         """A call of a watched model, as a whole, has ended."""
         self._outputs.clear()
+        self._given.clear()
         if not self.searching or not call.grad_enabled or not call.module.training:
             return
         self._seen += 1
@@ -119,6 +131,8 @@ class ExampleCalls:
 
     def operation(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The script called a function of torch, outside the model, after the call that was found."""
+        if self._given and self.found is not None and name not in _LOOKS:
+            self._note_use(args, kwargs)
         if name not in _CLASS_LOSSES or not self._outputs or self.found is None:
             return
         try:
@@ -130,6 +144,14 @@ class ExampleCalls:
             batch = {**self.found.batch, _LABELS: targets}
             self.found = replace(self.found, batch=batch, loss=loss, beside_the_call=frozenset({_LABELS}))
             self._outputs.clear()
+
+    def _note_use(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        taken = set(filter(None, (_place(tensor) for _, tensor in tensors_in((args, kwargs)))))
+        used = [path for path, tensor in self._given.items() if _place(tensor) in taken]
+        if used and self.found is not None:
+            self.found = replace(self.found, used_outside=self.found.used_outside | set(used))
+            for path in used:
+                del self._given[path]
 
     def _keep(self, call: ModuleCall, output: Any) -> str | None:
         """Keep the call, or return the reason why it cannot be repeated."""
@@ -153,13 +175,15 @@ class ExampleCalls:
         if sum(tensor.nbytes for _, tensor in tensors_in(batch)) > _MOST_BYTES:
             return f"The arguments of the model's call are larger than {_MOST_BYTES >> 20} MiB."
         path = self._path or call.path
+        loaders = _loaders()
         found = ExampleCall(
             model,
             path if model is call.module else f"{path}.module".lstrip("."),
             clone_tensors(batch),
             _without_variables(signature),
             None,
-            size in _batch_sizes(),
+            size in _batch_sizes(loaders),
+            any(draws_at_random(loader, size) for loader in loaders),
         )
         has_labels = labels(found.setup(Declare())) is not None
         found = replace(found, loss=_loss_in(output, has_labels))
@@ -169,9 +193,19 @@ class ExampleCalls:
             return "The model returned nothing that can be compared."
         self.found, self._lacks_padding = found, lacks_padding is True
         found.gradients.observe(output)
+        if found.loss is None:
+            self._given.update((path, tensor.detach()) for path, tensor in tensors_in(batch))
         if found.loss is None and not has_labels and _LABELS not in batch:
             outputs = tensors_in(output)
             self._outputs.update((path, tensor.detach()) for path, tensor in outputs if tensor.ndim == 3)
+        return None
+
+
+def _place(tensor: Tensor) -> int | None:
+    """Where its numbers begin: the call holds aliases of its arguments. None for a tensor without an address."""
+    try:
+        return tensor.data_ptr() or None
+    except RuntimeError:  # sparse, or one of a transform
         return None
 
 
@@ -216,16 +250,19 @@ def _caches() -> tuple[type, ...]:
     return () if module is None else (module.Cache,)
 
 
-def _batch_sizes() -> set[int]:
-    """Those of the data loaders in the local variables of the script's functions, or of a trainer's."""
-    sizes: set[int] = set()
+def _loaders() -> list[DataLoader[Any]]:
+    """The data loaders in the local variables of the script's functions, or of a trainer's."""
+    found: list[DataLoader[Any]] = []
     frame = sys._getframe(1).f_back
     while frame is not None:
         if is_users(frame.f_code.co_filename):
-            loaders = [value for value in list(frame.f_locals.values()) if isinstance(value, DataLoader)]
-            sizes |= {getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0 for loader in loaders}
+            found += [value for value in list(frame.f_locals.values()) if isinstance(value, DataLoader)]
         frame = frame.f_back
-    return sizes
+    return found
+
+
+def _batch_sizes(loaders: Iterable[DataLoader[Any]]) -> set[int]:
+    return {getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0 for loader in loaders}
 
 
 def _loss_in(output: Any, has_labels: bool) -> Callable[[Any, Mapping[str, Any]], Tensor] | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from debugkit._torch_private import end_workers, has_running_workers
 from debugkit.finding import NotExamined
@@ -58,6 +59,16 @@ def left_as_it_was(loader: Any, seed: int | None = None) -> Iterator[None]:
 def can_be_read_once(loader: Iterable[Any]) -> bool:
     """Whether the loader is an iterator. Does not call `iter(loader)`, because a DataLoader then draws a seed."""
     return isinstance(loader, Iterator)
+
+
+def draws_at_random(loader: object, size: int) -> bool:
+    """Whether a DataLoader makes batches of `size` samples in random order, and several of them in an epoch."""
+    if not isinstance(loader, DataLoader) or loader.batch_size != size:
+        return False
+    sampler = loader.sampler
+    if not isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        return False
+    return len(sampler) > size
 
 
 def _generators(loader: Any) -> Iterator[tuple[Any, Any]]:

@@ -42,8 +42,12 @@ class TrainingSetup:
     declare: Declare = field(default_factory=Declare)
     knows_loss: bool = True
     """False if only the model's output can be computed; the loss is then a constant."""
+    used_outside: frozenset[str] = frozenset()
+    """The paths of the batch's entries that the program also used outside the model, as a loss uses its targets."""
     knows_samples: bool = True
     """False if the first dimension of the batch may be the time of one sample, and not the samples."""
+    drawn_at_random: bool | None = None
+    """Whether a data loader drew the batch's samples in random order; None if `loaders` can say it."""
     output_gradients: Mapping[str, torch.Tensor] | None = None
     """How strongly the program's own loss depended on the output of this batch: (B, L) norms of the gradient by the
     path of the output's tensor. None if no program ran; empty if it took no backward pass."""

@@ -248,6 +248,7 @@ class Run:
             self._probes.recall(monitor.observations, attached=True)
             self._judge_run()
             self._probes.close()
+        monitor.observations.clear()  # they are of the model before
         monitor.begin_stage(model)
         self._stage = f"{type(model).__name__}."
         with attaching:

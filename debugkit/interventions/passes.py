@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +38,8 @@ class Pass:
     """The coarsest relative rounding error (`finfo.eps`) of any module's output, also under autocast."""
     drawn: bytes = b""
     """torch's random state after the pass; it is equal for two passes that drew equally many numbers."""
+    scalars: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What the root module returned without a dimension, by path: losses of the batch, also in parts."""
 
 
 def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = True) -> Pass:
@@ -47,6 +49,7 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
     Raises NotExamined if neither exists, unless `output_needed` is False.
     """
     kept: dict[str, torch.Tensor] = {}
+    scalars: dict[str, torch.Tensor] = {}
     rounding = 0.0
     batch = setup.fresh_batch() if batch is None else batch
 
@@ -54,7 +57,8 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
         nonlocal rounding
         rounding = max([rounding, *(rounding_of(tensor.dtype) for _, tensor in tensors_in(output))])
         if module is setup.model:
-            kept.update((path, tensor.detach().clone()) for path, tensor in tensors_in(output) if tensor.ndim > 0)
+            for path, tensor in tensors_in(output):
+                (kept if tensor.ndim > 0 else scalars)[path] = tensor.detach().clone()
 
     with eval_pass(setup, keep):
         loss = setup.loss(clone_tensors(batch)).detach().clone()
@@ -62,7 +66,7 @@ def evaluate(setup: TrainingSetup, batch: Any = None, *, output_needed: bool = T
     if not kept and output_needed:
         with same_start(setup), torch.no_grad(), same_randomness(_SEED):
             kept.update(_predicted(setup, clone_tensors(batch)))
-    return Pass(kept, loss, rounding, drawn)
+    return Pass(kept, loss, rounding, drawn, scalars)
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     timeout_s: _Seconds = 60
     """Wall-clock limit of one whole grade, seconds."""
     memory_mb: Annotated[int, msgspec.Meta(ge=512, le=16384)] = 4096
-    """Address-space limit of the sandboxed child, MiB."""
+    """Address space of any one process of the child, MiB, beyond what it has mapped after its own imports."""
     seeds: Annotated[tuple[int, ...], msgspec.Meta(min_length=2)]
     """Seeds that outcome checks draw from."""
     rules: tuple[str, ...] = ()

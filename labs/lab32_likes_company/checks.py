@@ -91,7 +91,7 @@ def test_plan_reads_the_same_in_every_batch(submission: Submission, rng: Rng) ->
         expect(seen["loss"], "the loss without labels").equals(None)
         expect(seen["logits"], "the logits").has_shape(4, max(map(len, plans)) + 1, len(PLAN_WORDS))
         for row, (found, wanted) in enumerate(zip(seen["logits"], planner.logits(observation, plans), strict=True)):
-            where = f"row {row} (plan of {counted(len(plans[row]), 'word')})"
+            where = f"row {row} (plan of {words_in(len(plans[row]))})"
             expect(found[: len(wanted)], f"the logits of {where}").close_to(wanted.detach(), rtol=1e-3, atol=1e-4)
     expect_part_of_a_batch(submission, rng)
 
@@ -294,7 +294,7 @@ def expect_part_of_a_batch(submission: Submission, rng: Rng) -> None:
         what = f"the logits of the first 3 plans of a batch of {counted(4)}, {how},"
         expect(seen[how], what).has_shape(3, len(longest) + 1, len(PLAN_WORDS))
         for row, wanted in enumerate(planner.logits(observation, plans)):
-            where = f"row {row} (plan of {counted(len(plans[row]), 'word')} in {len(longest) + 1} columns), {how},"
+            where = f"row {row} (plan of {words_in(len(plans[row]))} in {len(longest) + 1} columns), {how},"
             expect(seen[how][row, : len(wanted)], f"the logits of {where}").close_to(
                 wanted.detach(), rtol=1e-3, atol=1e-4
             )
@@ -306,9 +306,9 @@ def expect_collated(batch: dict[str, Tensor], plans: list[list[int]]) -> None:
     """Each row must be one plan, with the mask over it; what is beside the mask may be anything."""
     shape = (len(plans), max(map(len, plans)) + 1)
     for name in ("plan_ids", "plan_mask", "labels"):
-        expect(batch.get(name), f"{name} of {counted(len(plans))}").has_shape(*shape)
+        expect(batch.get(name), f"the {name} of a batch of {counted(len(plans))}").has_shape(*shape)
     mask = torch.tensor([[int(at <= len(words)) for at in range(shape[1])] for words in plans])
-    expect(batch["plan_mask"], f"plan_mask of {counted(len(plans))}").equals(mask)
+    expect(batch["plan_mask"], f"the plan_mask of a batch of {counted(len(plans))}").equals(mask)
     for row, words in enumerate(plans):
         ids, labels = (batch[name][row, : len(words) + 1].tolist() for name in ("plan_ids", "labels"))
         expect(in_words(ids), f"plan_ids of row {row}").equals(in_words([START, *words]))
@@ -320,9 +320,14 @@ def in_words(ids: list[int]) -> str:
     return " ".join(PLAN_WORDS[one] if one in range(len(PLAN_WORDS)) else str(one) for one in ids) or "nothing"
 
 
-def counted(count: int, noun: str = "plan") -> str:
+def counted(count: int) -> str:
     """1 plan, 2 plans."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return "1 plan" if count == 1 else f"{count} plans"
+
+
+def words_in(count: int) -> str:
+    """1 word, 2 words."""
+    return "1 word" if count == 1 else f"{count} words"
 
 
 def place(position: NDArray) -> str:

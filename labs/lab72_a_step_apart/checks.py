@@ -62,22 +62,29 @@ def test_killed_run_equals_the_run_in_one_go(submission: Submission, rng: Rng) -
 @check(
     kind="behaviour",
     title="The policy's state_dict is all that it remembers",
-    property="A policy that loads the `state_dict` of another, which has trained, must have exactly its next loss, in training mode or in evaluation mode, whatever it has seen before and in whichever mode it was when it loaded.",
+    property="A policy that loads the `state_dict` of another, which has trained, must have exactly its next loss, in training mode or in evaluation mode, whatever it has seen before and in whichever mode it was when it loaded, also if it is a copy of a third policy.",
     instrument="debugkit.check(policy, batch, optimizer=optimizer, select=['DK704'])",
 )
 def test_state_dict_is_all_that_the_policy_remembers(submission: Submission, rng: Rng) -> None:
     batches, seed = [random_batch(rng, rng.integer(2, 5)) for _ in range(5)], rng.seed()
     base = Policy().state_dict().keys()
-    cases = ((0, False, False, True), (2, True, False, True), (2, True, True, True), (2, False, False, False))
-    for used, training_first, in_a_module, training in cases:
+    cases = (
+        (0, False, False, True, False),
+        (2, True, False, True, False),
+        (2, True, True, True, False),
+        (2, False, False, False, False),
+        (2, True, False, True, True),
+    )
+    for used, training_first, in_a_module, training, copied in cases:
         how = {"used": used, "training_first": training_first, "in_a_module": in_a_module, "training": training}
-        seen = submission.observe("remembered", batches=batches, seed=seed, **how)
+        seen = submission.observe("remembered", batches=batches, seed=seed, copied=copied, **how)
         first, second = seen["losses"]
-        said = (
-            f"after {len(batches) - 1} batches, as a part of another module"
-            if in_a_module
-            else f"after {len(batches) - 1} batches, by one that had seen {used} in {mode(training_first)} mode"
-        )
+        if in_a_module:
+            said = f"after {len(batches) - 1} batches, as a part of another module"
+        elif copied:
+            said = f"after {len(batches) - 1} batches, by a copy.deepcopy() of another policy"
+        else:
+            said = f"after {len(batches) - 1} batches, by one that had seen {used} in {mode(training_first)} mode"
         found = f"the next loss, in {mode(training)} mode, of a policy whose state was loaded {said}"
         expect(second, found).equals(first)
         expect(listed(seen["names"]), f"what differs in the state_dict of a policy loaded {said}").equals(NOTHING)
@@ -154,7 +161,7 @@ def test_order_takes_every_frame_once(submission: Submission, rng: Rng) -> None:
 @check(
     kind="invariant",
     title="A kill while a checkpoint is written loses nothing",
-    property="A run that is killed while it writes a checkpoint must continue from the checkpoint before it, or from the beginning if there is none. Without `save_every`, a checkpoint is written every 10 steps.",
+    property="A run that is killed while it writes a checkpoint must continue from the checkpoint before it, or from the beginning if there is none. Once a checkpoint is complete, a kill between any two operations on files must leave a whole one. Without `save_every`, a checkpoint is written every 10 steps.",
     instrument="python -c 'from policy import *; from labs.vla.dataset import demonstrations; import os; from tempfile import mkdtemp; folder, save = Path(mkdtemp()), torch.save; torch.save = lambda state, file: (print(os.listdir(folder), \"now writes\", file), save(state, file)); fine_tune(demonstrations(6, 1), folder, steps=20, seed=1, batch_size=2)'",
 )
 def test_kill_while_a_checkpoint_is_written(submission: Submission, rng: Rng) -> None:
@@ -169,6 +176,23 @@ def test_kill_while_a_checkpoint_is_written(submission: Submission, rng: Rng) ->
     expect(seen["steps"], "the steps of each process, killed after step 11, without save_every").equals(
         steps_of([11], 12, SAVE_EVERY)
     )
+    asked = {"frames": 6, "seed": rng.integer(0, 100_000), "steps": 5, "save_every": 2, "batch_size": 2}
+    seen = submission.observe("between_operations", **asked)
+    expect(seen["end"], "how the process of a run ends whose folder is copied before each operation on files").equals(
+        "done"
+    )
+    straight = submission.observe("killed", kills=[], **asked)
+    expect(straight["steps"], "the steps of a run in one go").equals([list(range(1, 6))])
+    for (operation, after), (told, end) in zip(seen["operations"], seen["continued"], strict=True):
+        said = f"killed after step {after} at `{operation}`, when the checkpoint of step 2 was complete"
+        expect(end, f"how the process that continues ends ({said})").equals("done")
+        steps = [step for step, _ in told]
+        begins = min([*steps, 6])  # 6: all steps were done
+        expect(begins, f"the first step of the process that continues ({said})").at_least(3)
+        expect(steps, f"the steps of the process that continues ({said})").equals(list(range(begins, 6)))
+        for step, loss in told:
+            wanted = straight["losses"][0][step - 1]
+            expect(loss, f"the loss of step {step} in the process that continues ({said})").equals(wanted)
 
 
 @check(
@@ -277,7 +301,7 @@ def recognise_warm_up(evidence: Mapping[str, Any]) -> bool:
 def recognise_saved_beside(evidence: Mapping[str, Any]) -> bool:
     seen = evidence[f"{REMEMBERED}/remembered"]
     first, second = seen["losses"]
-    alone_in_training = seen["training"] and not seen["in_a_module"]
+    alone_in_training = seen["training"] and not seen["in_a_module"] and not seen["copied"]
     return passed(evidence, KILLED) and passed(evidence, LOSS) and first != second and alone_in_training
 
 

@@ -6,9 +6,12 @@ its checkpoints and one pipe, through which it tells each step.
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -66,20 +69,25 @@ def remembered(
     training_first: bool,
     in_a_module: bool,
     training: bool,
+    copied: bool = False,
 ) -> dict[str, Any]:
     """The losses of the last batch, of a policy that has seen all others and of one that loaded its state_dict.
 
     The other policy has seen the first `used` batches, and is in training mode or in evaluation mode when it loads. It
     loads alone or as a part of another module, which calls no `load_state_dict` of its parts. `training`: whether the
-    last batch's losses are computed in training mode, or in evaluation mode. `names` are those of the
+    last batch's losses are computed in training mode, or in evaluation mode. With `copied`, the other policy is a deep
+    copy of a third one, which sees one more batch before the last batch's losses. `names` are those of the
     state_dict's tensors that differ afterwards, and `saved` the number of elements of each tensor.
     """
-    first, second = (learner.policy.build_policy(seed) for _ in range(2))
+    first, third = (learner.policy.build_policy(seed) for _ in range(2))
+    second = copy.deepcopy(third) if copied else third
     _losses(first.train(), batches[:-1], seed)
     _losses(second.train(), batches[:used], seed)
     second.train(training_first)
     saved, loaded = (nn.ModuleDict({"policy": one}) if in_a_module else one for one in (first, second))
     loaded.load_state_dict(_written_and_read(saved.state_dict()))
+    if copied:
+        _losses(third.train(), batches[:1], seed)
     first.train(training)
     if training != training_first:
         second.train(training)
@@ -88,6 +96,7 @@ def remembered(
         "losses": losses,
         "in_a_module": in_a_module,
         "training": training,
+        "copied": copied,
         "names": sorted(_different(first.state_dict(), second.state_dict())),
         "saved": {name: value.numel() for name, value in first.state_dict().items() if isinstance(value, Tensor)},
     }
@@ -320,3 +329,79 @@ def _different(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
 
 def _same(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, Tensor) and isinstance(other, Tensor) else bool(one == other)
+
+
+def between_operations(learner: Any, frames: int, seed: int, **settings: Any) -> dict[str, Any]:
+    """Where runs continue that are killed between two operations on files, after the first checkpoint.
+
+    `end` is how the process of a run in one go ends. For each of its `operations`, the number of the last step told
+    before it. `continued` has for each the steps and losses told by a process that finds the folder as it was then, and
+    how it ends.
+    """
+    data = demonstrations(frames, seed)
+    with tempfile.TemporaryDirectory() as place:
+        folder, copies = Path(place) / "run", Path(place) / "copies"
+        for one in (folder, copies):
+            one.mkdir()
+
+        def copied(tell: Callable[[Any], None]) -> None:
+            steps: list[int] = []
+            _copy_before_operations(
+                folder,
+                copies,
+                lambda what: tell((what, steps[-1])),
+                after=lambda: steps[-1:] >= [settings["save_every"]],
+            )
+            learner.policy.fine_tune(data, folder, seed=seed, on_step=lambda step, _: steps.append(step), **settings)
+
+        def continued(tell: Callable[[Any], None], found: Path) -> None:
+            learner.policy.fine_tune(data, found, seed=seed, on_step=lambda *step: tell(step), **settings)
+
+        operations, end = _in_a_process(copied)
+        found = sorted(copies.iterdir())
+        return {
+            "operations": operations,
+            "end": end,
+            "continued": [_in_a_process(lambda tell, one=one: continued(tell, one)) for one in found],
+        }
+
+
+CHANGING = ("os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate")
+"""Python's audit events of operations that change a folder."""
+MOST_COPIES = 12
+
+
+def _copy_before_operations(folder: Path, copies: Path, note: Callable[[str], None], after: Callable[[], bool]) -> None:
+    """From now on, copy the folder before each operation that changes files, where `after` says so.
+
+    If the operation opens a file of the folder for writing, that file is empty in the copy. `note` is told the
+    operation of each copy.
+    """
+    busy = False
+
+    def copy_now(what: str, emptied: Path | None = None) -> None:
+        number = len(list(copies.iterdir()))
+        if number < MOST_COPIES:
+            to = copies / f"{number:02d}"
+            shutil.copytree(folder, to, ignore_dangling_symlinks=True)
+            if emptied is not None:
+                (to / emptied.relative_to(folder)).write_bytes(b"")
+            note(what)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal busy
+        opened = event == "open" and bool(arguments[2] & os.O_TRUNC)
+        if busy or not after() or not (opened or event in CHANGING):
+            return
+        busy = True
+        try:
+            if not opened:
+                copy_now(event)
+            elif isinstance(arguments[0], str | bytes | os.PathLike):
+                file = Path(os.fsdecode(arguments[0])).absolute()
+                if file.is_file() and folder in file.parents:
+                    copy_now(event, emptied=file)
+        finally:
+            busy = False
+
+    sys.addaudithook(hook)

@@ -132,7 +132,7 @@ def test_wrapped_policy_has_the_same_parameters(submission: Submission, rng: Rng
 @check(
     kind="invariant",
     title="The policy is the pretrained base, and all of it is trained",
-    property="A policy of a seed must have the base's backbone and a head drawn from the seed; all parameters must require a gradient. Image and instruction must matter.",
+    property="A policy of a seed must have the base's backbone and a head drawn from the seed; all parameters must require a gradient. Image and instruction must matter. A policy with another head must act as that head's `predict` says.",
     instrument="debugkit.check(policy, batch, select=['DK306', 'DK113'])",
 )
 def test_policy_is_the_pretrained_base(submission: Submission, rng: Rng) -> None:
@@ -151,6 +151,12 @@ def test_policy_is_the_pretrained_base(submission: Submission, rng: Rng) -> None
     found = submission.observe("built", seed=seed)
     other = {name for name, value in stock.items() if not torch.equal(found[name], value)}
     expect(listed(other), "what differs from the base, or from a head drawn from the seed").equals("nothing")
+    reference = Policy.from_base(seed=seed).eval()
+    half = reference.action_statistics.normalize(reference.predict(batch)) / 2
+    found = submission.observe("acted_by_another_head", batch=batch, seed=seed)
+    expect(found, "the chunk of a policy with another head, whose `predict` halves what its `forward` gives,").close_to(
+        reference.action_statistics.unnormalize(half), rtol=1e-3, atol=1e-4
+    )
 
 
 @check(

@@ -40,7 +40,7 @@ class Backbone(Policy):
 
 
 class SplitPolicy(nn.Module):
-    """A backbone and a head that reads its feature and predicts normalised actions. Both may be wrapped."""
+    """A backbone and a head. The head reads a feature; its `predict` gives normalised actions. Both may be wrapped."""
 
     def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
         super().__init__()

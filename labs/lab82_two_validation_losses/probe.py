@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from labs.forked_processes import FINISHED, run_in_processes
 from labs.joint_training import sgd
@@ -240,3 +240,23 @@ def _digests(policy: Any) -> dict[str, str]:
 
 def _zeros_in_training(module: Any, _: Any, output: Tensor) -> Tensor:
     return output * (not module.training)
+
+
+def acted_by_another_head(learner: Any, batch: Batch, seed: int) -> Tensor:
+    """The chunk (B, H, A) of a policy in evaluation mode whose head is a `_Halving` of the new policy's."""
+    policy = learner.policy.build_policy(seed)
+    return learner.policy.SplitPolicy(policy.backbone, _Halving(policy.head)).eval().predict(batch)
+
+
+class _Halving(nn.Module):
+    """A head that acts with half of the normalised chunk that it is trained on."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, feature: Tensor) -> Tensor:
+        return self.inner(feature)
+
+    def predict(self, feature: Tensor) -> Tensor:
+        return self(feature) / 2

@@ -58,6 +58,7 @@ PLACED = (
     *("{number}-channel", "across", "down"),
     *("cosines", "sines", "feature"),
     *("noisy", "tokens", "mounted", "autograd nodes", "bytes of tensors"),
+    *("embedded image", "in float16", "in float64"),
     "with batch_size=5 and learning_rate=3e-3",
     *("as the camera saw it", "red and blue exchanged", "grey", "another image"),
     *("upside down", "mirrored", "with the moments in reverse"),

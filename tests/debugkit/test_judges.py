@@ -13,7 +13,7 @@ from debugkit.rule import Context, find_rule
 from debugkit.rules.dk002_silent_broadcast import Comparison, LossOperands
 from debugkit.rules.dk101_parameter_not_in_optimizer import ForgottenParameter, OptimizerCoverage
 from debugkit.rules.dk112_frozen_parameter_changed import FrozenChange, FrozenTensors
-from debugkit.rules.dk305_batch_leak import BatchIndependence
+from debugkit.rules.dk305_batch_leak import BatchIndependence, RowSource
 from debugkit.rules.dk401_normaliser_round_trip import NormaliserRoundTrips, RoundTrip
 
 shapes = st.lists(st.integers(1, 7), max_size=4).map(tuple)
@@ -63,6 +63,17 @@ def test_batch_leak_is_found_exactly_above_the_floor(moved: float, floor: float,
     assert len(found) == (moved > floor)
     for finding in found:
         assert finding.severity is (Severity.INFO if column or coupled else Severity.ERROR)
+
+
+@given(st.sampled_from([("", False), ("pe", False), ("token", True)]), st.booleans(), st.booleans())
+def test_a_result_by_row_is_an_error_only_for_samples_in_random_order(
+    kind: tuple[str, bool], drawn: bool, coupled: bool
+) -> None:
+    source = RowSource(0.1, *kind, drawn, "head", None)
+    seen = BatchIndependence(4, "", 0.0, 0, False, 1e-5, "", source=source)
+    (finding,) = judged("DK305", seen, Declare(coupled_batch=coupled))
+    assert finding.severity is (Severity.ERROR if drawn and not coupled else Severity.INFO)
+    assert finding.evidence["table"] == kind[0]
 
 
 @given(st.lists(st.floats(0, 1) | st.just(math.nan), min_size=1, max_size=5))

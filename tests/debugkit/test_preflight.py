@@ -219,13 +219,13 @@ def test_judge_that_raises_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_the_budget_does_not_allow_is_left_out_by_name() -> None:
     report = debugkit.check(**crossed(), select="DK305", budget=2)
     assert "budget of 2" in why(report, "DK305")
-    both = debugkit.check(**crossed(), select=["DK105", "DK305"], budget=4)  # they cost four and three
+    both = debugkit.check(**crossed(), select=["DK105", "DK305"], budget=4)  # they cost four each
     assert both.examined == ("DK305",)
     assert "budget of 4" in why(both, "DK105")
 
 
 def test_the_budget_is_spent_first_on_what_was_declared() -> None:
-    one, other = "DK507", "DK305"  # they cost six and three
+    one, other = "DK507", "DK305"  # they cost six and four
     declared = debugkit.check(**crossed(), select=[one, other], budget=6, declare=debugkit.Declare(accumulation=2))
     assert declared.examined == (one,)
     assert debugkit.check(**crossed(), select=[one, other], budget=6).examined == (other,)
@@ -279,7 +279,7 @@ def test_progress_is_reported_only_after_the_patience_is_over(monkeypatch: pytes
     monkeypatch.setattr(preflight, "_PATIENCE_S", -1.0)
     debugkit.check(**crossed(), select="DK305", progress=said.append)
     assert said == [
-        "up to 1 measurement, 3 forward passes of the batch, about 0 s",
+        "up to 1 measurement, 4 forward passes of the batch, about 0 s",
         "measurement 1 of 1: replace sample zero",
     ]
 

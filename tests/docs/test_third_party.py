@@ -117,3 +117,48 @@ def test_the_runner_writes_down_what_was_found(tmp_path: Path, third_party: Any)
     result = run.one(manifest.Script("n", "o/r", "c", "MIT", "train.py", "train.py", ()), tmp_path)
     assert result["steps"] == 8
     assert [(finding["code"], finding["place"]) for finding in result["findings"]] == [("DK308", "train.py:5")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "failure", "known", "status"),
+    [
+        (8, "", {}, 0),
+        (2, "The script raised RuntimeError: planted.", {}, 0),
+        (0, "The script raised ModuleNotFoundError: No module named 'h5py'.", {}, 1),
+        (0, "No report. []", {}, 1),
+        (0, "Interrupted when its time was over.", {}, 1),
+        (0, "The script raised AttributeError: TPU.", {"no_step": "AttributeError: TPU"}, 0),
+        (0, "The script raised ModuleNotFoundError: No module named 'h5py'.", {"no_step": "AttributeError: TPU"}, 1),
+        (0, "Not run: it needs a simulator.", {"not_run": "it needs a simulator."}, 0),
+    ],
+)
+def test_the_runner_fails_if_a_script_did_not_run(
+    tmp_path: Path,
+    third_party: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    steps: int,
+    failure: str,
+    known: dict[str, str],
+    status: int,
+) -> None:
+    manifest, run = third_party("manifest"), third_party("run")
+    listed = (manifest.Script("n", "o/r", "c", "MIT", "train.py", "train.py", (), **known),)
+    result = {"name": "n", "steps": steps, "seconds": 0, "findings": [], "not_examined": [], "failure": failure}
+    monkeypatch.setattr(run, "scripts", lambda: listed)
+    monkeypatch.setattr(run, "one", lambda *_: result)
+    monkeypatch.setattr(run, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+    assert run.main([str(tmp_path)]) == status
+    assert ("Did not run: n" in capsys.readouterr().out) == bool(status)
+    assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))["scripts"] == [result]
+
+
+@pytest.mark.extended
+def test_a_script_whose_import_fails_did_not_run(tmp_path: Path, third_party: Any) -> None:
+    manifest, run = third_party("manifest"), third_party("run")
+    (tmp_path / "train.py").write_text("import a_module_that_is_nowhere\n", encoding="utf-8")
+    script = manifest.Script("n", "o/r", "c", "MIT", "train.py", "train.py", ())
+    result = run.one(script, tmp_path)
+    assert "ModuleNotFoundError" in result["failure"]
+    assert not run.as_expected(script, result)

@@ -4,6 +4,7 @@ A fixture is a function without arguments that returns check()'s arguments as a 
 keys may be there:
 
 - `loop`: a function `loop(model, optimizer)` that trains; the fixture then runs under `debugkit.watch` and not `check`.
+- `script`: alone, the text of a training script; the fixture then is run as by `debugkit run`.
 - `config`: alone, check_config()'s arguments; the fixture then is a Hydra configuration, its files beside it.
 - `raises`: the exception that ends the loop, if one does.
 - `expect`: a dict of what must hold of the finding: `module`, `parameter`, `severity`, `message` (a part of it),
@@ -22,6 +23,7 @@ import json
 import linecache
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +35,7 @@ import torch
 import debugkit
 from debugkit.finding import Finding
 from debugkit.report import Report
+from debugkit.script import watch_script
 from debugkit.structure import tensors_in
 from sampling import first_of_each, parameters
 from shared_folder import shared_folder
@@ -133,10 +136,17 @@ def examine(code: str, program: Program) -> tuple[Report, dict[str, Any]]:
     loop = arguments.pop("loop", None)
     raises = arguments.pop("raises", None)
     config = arguments.pop("config", None)
+    script = arguments.pop("script", None)
     if config is not None:
         from debugkit.integrations.hydra import check_config
 
         report = check_config(**config, select=code)
+    elif script is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "train.py").write_text(script, encoding="utf-8")
+            result = watch_script(Path(folder) / "train.py", select=code)
+        assert result.exit_code == 0, result.error
+        report = result.report
     elif loop is not None:
         model, optimizer = arguments["model"], arguments.get("optimizer")
         run = debugkit.watch(model, optimizer, on_finding="log", select=code)

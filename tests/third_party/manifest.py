@@ -49,6 +49,8 @@ class Script:
     """After so much processor time the run is interrupted, as with Ctrl-C, and its report is kept."""
     not_run: str = ""
     """Why the script is listed and does not run."""
+    no_step: str = ""
+    """A part of the failure with which it is known to end before its first step."""
 
 
 def scripts() -> tuple[Script, ...]:
@@ -94,4 +96,5 @@ def _script(entry: dict[str, Any], packages: dict[str, dict[str, str]]) -> Scrip
         torchvision=entry.get("torchvision", False),
         seconds=entry.get("seconds", 25),
         not_run=entry.get("not_run", ""),
+        no_step=entry.get("no_step", ""),
     )

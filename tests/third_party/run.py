@@ -4,6 +4,9 @@
     python tests/third_party/run.py ~/third_party                 # all of them; writes tests/third_party/record.json
     python tests/third_party/run.py ~/third_party --only vae      # some, by a part of the name
 
+The exit status is 1 if a script did not run: it left no report, or it ended without a step of an optimizer, as with a
+ModuleNotFoundError, in another way than the manifest's `no_step` expects.
+
 Not collected by pytest: the scripts are fetched, take minutes, and change with the versions of torch. readings.toml
 says of each finding whether it is right, and docs/debugkit/third_party.md shows both.
 """
@@ -39,8 +42,11 @@ SITE = os.environ.get("THIRD_PARTY_SITE", "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the scripts one after the other. Returns 1 if a script left no report."""
-    parser = argparse.ArgumentParser(description="Run the fetched scripts under `debugkit run`.")
+    """Run the scripts one after the other. Returns 1 if one did not run."""
+    parser = argparse.ArgumentParser(
+        description="Run the fetched scripts under `debugkit run`.",
+        epilog="The exit status is 1 if a script left no report or unexpectedly made no step of an optimizer.",
+    )
     parser.add_argument("folder", type=Path, help="where fetch.py put the scripts")
     parser.add_argument("--only", default="", help="a part of the names of the scripts to run")
     parser.add_argument("--logs", type=Path, help="a folder for what the scripts print")
@@ -56,7 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write(ran[-1:])
         sys.stdout.write(line(ran[-1]))
         sys.stdout.flush()
-    return int(any(result["failure"].startswith("No report") for result in ran))
+    missing = [result["name"] for script, result in zip(chosen, ran, strict=True) if not as_expected(script, result)]
+    if missing:
+        sys.stdout.write(f"Did not run: {', '.join(missing)}\n")
+    return int(bool(missing))
+
+
+def as_expected(script: Script, result: dict[str, Any]) -> bool:
+    """Whether a script made a step of an optimizer, or failed to in the way that the manifest names."""
+    if script.not_run or result["steps"]:
+        return True
+    return bool(script.no_step) and script.no_step in result["failure"]
 
 
 def write(ran: Sequence[dict[str, Any]]) -> None:

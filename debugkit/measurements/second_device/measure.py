@@ -12,7 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from debugkit._torch_private import buffers_of, fake_tensor_type, operation_that_needs_values, parameters_of
+from debugkit._torch_private import (
+    buffers_of,
+    fake_tensor_type,
+    is_lost_by_a_fork,
+    operation_that_needs_values,
+    parameters_of,
+)
 from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import one_line, raising_line
 from debugkit.held_values import held_modules
@@ -148,6 +154,11 @@ def _run(setup: TrainingSetup, batch: Any, strays: StrayTensorMode, device: str)
 
 
 def _why(error: Exception, strays: StrayTensorMode) -> str:
+    if is_lost_by_a_fork(error):
+        return (
+            "The backward was not simulated: it runs in a fork of this process, whose first backward came after "
+            "torch.compile or a FakeTensorMode and started threads. Run a backward before them."
+        )
     line = raising_line(error.__traceback__)
     where = at_line(line)
     operation = operation_that_needs_values(error)

@@ -1,4 +1,7 @@
-"""Replaces sample 0 of the batch by another one. In eval mode the rows of all other samples must not change."""
+"""Replaces sample 0 of the batch by another one. In eval mode the rows of all other samples must not change.
+
+If they do not, the samples are put in another order.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from debugkit.finding import NotExamined, SourceLine
 from debugkit.interventions.passes import Pass, distance, evaluate, floor, minimal_floor, with_rows
 from debugkit.recorders.module_calls import ModuleCalls
 from debugkit.rules.dk305_batch_leak import BatchIndependence
+from debugkit.rules.dk305_batch_leak.order import source_by_row
 from debugkit.rules.dk305_batch_leak.row_recorder import RowRecorder
 from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, tensors_in
@@ -21,7 +25,7 @@ _NUDGES = (1e-4, 1e-5)
 
 
 def replace_sample_zero(setup: TrainingSetup) -> BatchIndependence:
-    """Three passes: two identical ones for the floor, one with row 0 replaced by a row that differs."""
+    """Two identical passes for the floor, one with row 0 replaced by a row that differs, and one in another order."""
     batch = setup.fresh_batch()
     size = batch_size(batch)
     if size is None or size < 2:
@@ -31,7 +35,8 @@ def replace_sample_zero(setup: TrainingSetup) -> BatchIndependence:
     after = evaluate(setup, _replaced(batch, size, donor))
     output, moved = _most_moved(before, after, size)
     if moved <= threshold:
-        return BatchIndependence(size, output, moved, 0, False, threshold, "")
+        source = source_by_row(setup, size, before, after, threshold)
+        return BatchIndependence(size, output, moved, 0, False, threshold, "", source=source)
     fewer = _with_one_fewer(setup, size)
     if fewer is None and (graph := _is_a_graph(setup, size)) is not None:
         raise NotExamined(f"The samples are the nodes of a graph: `{graph}` has a row and a column for each.")

@@ -11,7 +11,8 @@ a mask that hides all image tokens, features that are computed and not concatena
 and text truncated to nothing.
 
 ## Evidence
-The largest relative change of any output or the loss when the input's rows are exchanged, compared with the floor of
+The largest relative change of any output or the loss (of each scalar that the model returns, if it is not known which
+of them is the loss) when the input's rows are exchanged, compared with the floor of
 DK303. If there is none, the same once more with all-zero parameters set to small values.
 
 ## Fix
@@ -22,6 +23,9 @@ no longer changes.
 - Inputs with equal rows, and batches of one.
 - Inputs behind a zero-initialised layer, gate or LoRA matrix, and a camera that its mask switches off.
 - Batch entries that are no modality: indices, time stamps, masks, targets.
+- Entries that may be the target of a loss that is not known, as under `debugkit run` if the script computes the loss
+  from the model's output: those that the script also uses outside the model between this call and the next one, those
+  whose name contains `target` or `output`, and those of a whole batch that have the shape of an output.
 - Steps of which two equal passes differ by more than 1e-3 of their size: a small effect would not be seen. What the
   loss function holds (counters, queues, random generators) is the same in both passes.
 

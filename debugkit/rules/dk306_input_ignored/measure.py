@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Iterator
+
 import torch
 
 from debugkit.finding import NotExamined
-from debugkit.interventions.batch_roles import modalities
+from debugkit.interventions.batch_roles import BESIDE_TEXT, modalities
 from debugkit.interventions.passes import Pass, distance, evaluate, quiet_floor, require_finite, rounding_of
 from debugkit.interventions.zero_gates import open_gates
 from debugkit.rules.dk306_input_ignored import ModalityEffect, ModalityEffects
@@ -13,6 +17,7 @@ from debugkit.setup import TrainingSetup
 from debugkit.structure import batch_size, map_tensors, tensors_in
 
 _IN_32_BITS = 1e-6
+_TARGET = re.compile(r"(^|[._])(targets?|outputs?|ground_truth|gt)([._]|$)")
 MOST = 4
 """The number of inputs tried without a declaration. Each costs a pass."""
 
@@ -37,13 +42,20 @@ def shuffle_a_modality(setup: TrainingSetup) -> ModalityEffects:
     require_finite(before.loss)
     effects = []
     for name in tried:
-        moved = _difference(before, _shuffled(setup, chosen[name]))
+        moved = _difference(setup, before, _shuffled(setup, chosen[name]))
         reopened = None
+        if moved <= threshold and not setup.knows_loss and _may_be_a_target(setup, chosen[name], before):
+            continue
         if moved <= threshold:
             with open_gates(setup.model):
-                reopened = _difference(_shuffled(setup, (), opened=True), _shuffled(setup, chosen[name], opened=True))
+                opened = _shuffled(setup, (), opened=True)
+                reopened = _difference(setup, opened, _shuffled(setup, chosen[name], opened=True))
         declared = name in setup.declare.modalities
         effects.append(ModalityEffect(name, chosen[name], moved, reopened, declared))
+    if not effects:
+        raise NotExamined(
+            "How the loss is computed is not known, and each input that changes nothing may be its target."
+        )
     rounded = max(before.rounding, *(rounding_of(p.dtype) for p in setup.model.parameters()), 0.0) > _IN_32_BITS
     return ModalityEffects(tuple(effects), equal, threshold, rounded)
 
@@ -85,6 +97,34 @@ def _shift(tensors: list[torch.Tensor]) -> int:
     return max(range(1, min(size, 8)), key=changed, default=1)
 
 
-def _difference(before: Pass, after: Pass) -> float:
-    moves = [distance(tensor, after.outputs[path]) for path, tensor in before.outputs.items() if path in after.outputs]
+def _difference(setup: TrainingSetup, before: Pass, after: Pass) -> float:
+    """The largest change of an output or of the loss, or of what may be a part of the loss if it is not known."""
+    pairs = [(before.outputs, after.outputs), *([] if setup.knows_loss else [(before.scalars, after.scalars)])]
+    moves = [distance(tensor, new[path]) for old, new in pairs for path, tensor in old.items() if path in new]
     return max([*moves, distance(before.loss, after.loss)])
+
+
+def _may_be_a_target(setup: TrainingSetup, paths: tuple[str, ...], before: Pass) -> bool:
+    """Whether a loss that is not known may compare an input with an output.
+
+    The program uses it outside the model too, or it is called a target, or it is an entry of a whole batch that the
+    model was given and has the shape of an output, with or without the dimension of the classes.
+    """
+    tensors = dict(tensors_in(setup.batch))
+    shapes = {shape for output in before.outputs.values() for shape in _shapes_of_targets(output)}
+    arguments = inspect.signature(setup.model.forward).parameters
+    return any(
+        path in setup.used_outside
+        or _TARGET.search(path.lower()) is not None
+        or (path not in arguments and tensors[path].shape in shapes)
+        for path in paths
+        if path.rpartition(".")[2] not in BESIDE_TEXT
+    )
+
+
+def _shapes_of_targets(output: torch.Tensor) -> Iterator[torch.Size]:
+    """The shapes of what a loss compares with an output: its own, or that of one class for each row of scores."""
+    yield output.shape
+    if output.ndim > 1:
+        yield output.shape[:-1]
+        yield torch.Size([*output.shape[:1], *output.shape[2:]])

@@ -5,19 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from debugkit.finding import SourceLine
+from debugkit._torch_private import is_compiled
+from debugkit.finding import NotExamined, SourceLine
 from debugkit.frames import user_line
 from debugkit.held_parameters import held_parameters
-from debugkit.probe import THOROUGH_STEPS
+from debugkit.probe import FIRST_STEPS, SAMPLED_EVERY, THOROUGH_STEPS
 from debugkit.recorders.by_tensor import ByTensor
-from debugkit.recorders.function_calls import FunctionObserver
+from debugkit.recorders.function_calls import FunctionObserver, detach
 from debugkit.recorders.function_probe import FunctionProbe
-from debugkit.rules.dk513_kept_weights_not_copied import SelfAverage, SelfAverages
+from debugkit.rules.dk513_kept_weights_not_copied import (
+    RATE,
+    AverageRate,
+    AverageRates,
+    SelfAverage,
+    SelfAverages,
+)
 from debugkit.rules.dk513_kept_weights_not_copied.measure import is_plain
 from debugkit.setup import TrainingSetup
 
@@ -29,6 +36,8 @@ _ASSIGNED = "data_"
 """What the assignment of `tensor.data` is called here. Where the values were before is not known then."""
 _MOST_TERMS = 4
 _REMEMBERED = 64
+_DIGITS = 9
+"""To which two rates are equal. A schedule of 100,000 steps changes the sixth."""
 
 
 class AveragesProbe(FunctionProbe[SelfAverages, "_Calls"]):
@@ -58,6 +67,56 @@ class _Seen:
     written: set[_Address] = field(default_factory=set)
     of_itself: bool = True
     """Whether each was of one tensor with itself."""
+    sources: set[_Address] = field(default_factory=set)
+    """The other tensors that entered them."""
+    rates: set[float] = field(default_factory=set)
+    """The sums of the factors of the other tensors."""
+    of_one_tensor: bool = True
+    """Whether one other tensor entered each."""
+
+
+class AverageRatesProbe(FunctionProbe[AverageRates, "_Rates"]):
+    """The same in the first three steps and, if an average almost became the trained weights in them, in the first 32.
+
+    Reads no values of tensors, so a `lerp_()` whose weight is a tensor is left out.
+    """
+
+    watch_every = SAMPLED_EVERY
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        if is_compiled(setup.model):
+            raise NotExamined("The model is compiled, so its operations cannot be recorded: use debugkit.check().")
+        super().__init__(setup, _Rates(setup))
+        self._steps = 0
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self if self._over else super().__enter__()
+
+    def after_optimizer_step(self, optimizer: Optimizer, /) -> None:
+        if not self._over:
+            self.calls.trained |= {_address(one) for one in held_parameters(optimizer) if is_plain(one)}
+
+    def end_step(self, _step: int, /) -> None:
+        if self._over:
+            return
+        self.calls.begin_step()
+        self._steps += 1
+        if self._steps >= FIRST_STEPS or (self._steps >= THOROUGH_STEPS and not self.calls.rates()):
+            self._end()
+
+    def loop_ended(self) -> None:
+        if not self._over:
+            self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        if self._mode is not None:
+            detach(self.calls, self._mode)
+            self._mode = None
+
+    def observed(self) -> AverageRates:
+        return AverageRates(self.calls.rates(), self._over)
 
 
 class _Calls(FunctionObserver):
@@ -128,14 +187,19 @@ class _Calls(FunctionObserver):
             if (copied := self._sums.get(second)) is not None:
                 self._written(first, copied, copied[0][0] if name == _ASSIGNED else _address(first))
         elif name == "lerp" or name == "lerp_":
-            # whatever the weight is, its two factors add up to 1
-            terms = self._sum(self._terms(first), 0.5, self._terms(second), 0.5)
-            self._result(name, first, terms, output)
+            weight = self._lerp_weight(args[2] if len(args) > 2 else kwargs.get("weight"))
+            if weight is not None:
+                terms = self._sum(self._terms(first), 1.0 - weight, self._terms(second), weight)
+                self._result(name, first, terms, output)
         else:
             alpha = kwargs.get("alpha", 1)
             if isinstance(alpha, int | float):
                 factor = -float(alpha) if name.startswith("sub") else float(alpha)
                 self._result(name, first, self._sum(self._terms(first), 1.0, self._terms(second), factor), output)
+
+    def _lerp_weight(self, _weight: Any) -> float | None:
+        """Any number: whatever the weight is, its two factors add up to 1."""
+        return 0.5
 
     def _multiplied(self, name: str, first: Any, second: Any, output: Any) -> None:
         tensor, number = (first, second) if isinstance(first, Tensor) else (second, first)
@@ -188,9 +252,35 @@ class _Calls(FunctionObserver):
         seen.steps.add(self._step)
         seen.written.add(address)
         seen.of_itself &= all(own)
+        others = {source for source, _ in terms if source != address}
+        seen.sources |= others
+        seen.rates.add(round(sum(factor for source, factor in terms if source != address), _DIGITS))
+        seen.of_one_tensor &= len(others) == 1
 
     def _may_be_weight(self, value: Any) -> bool:
         return isinstance(value, Tensor) and tuple(value.shape) in self._shapes and is_plain(value)
+
+
+class _Rates(_Calls):
+    """Knows the factors of `lerp_()`, too."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__(setup)
+        self._buffers = {_address(one) for one in setup.model.buffers() if is_plain(one)}
+
+    def _lerp_weight(self, weight: Any) -> float | None:
+        return float(weight) if isinstance(weight, int | float) else None
+
+    def rates(self) -> tuple[AverageRate, ...]:
+        """The averages of each function that have one rate above the threshold, of trained weights and buffers."""
+        return tuple(
+            AverageRate(rate=rate, tensors=len(one.sources & self.trained), steps=len(one.steps), at=one.at)
+            for one in self._functions.values()
+            for rate in one.rates
+            if RATE < rate < 1 and len(one.rates) == 1 and one.of_one_tensor
+            if one.sources & self.trained and one.sources <= self.trained | self._buffers
+            if not one.written & self.trained
+        )
 
 
 def _address(tensor: Tensor) -> _Address:

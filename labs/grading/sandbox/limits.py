@@ -7,6 +7,7 @@ import os
 import resource
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 MEBIBYTE = 1024 * 1024
@@ -23,7 +24,10 @@ class Limits:
     cpu_s: int = 60
     """CPU seconds of any one process of the submission, imports excluded."""
     memory_mb: int = 4096
-    """Address space of any one process, MiB."""
+    """Address space of any one process, MiB, beyond what the child has mapped once it has imported torch and the probe.
+
+    Builds of torch differ in what an import maps: about 0.6 GiB for the CPU, 3 GiB for CUDA, with or without a GPU.
+    """
     file_mb: int = 256
     """Largest file it may write, MiB; also the size of its private folder, with namespaces."""
     tasks: int = 512
@@ -89,17 +93,29 @@ class WallClock:
 def apply_to_this_process(limits: Limits, *, own_task_count: bool) -> None:
     """Limit this process and its descendants; called after the imports and before the learner's code.
 
+    The memory limit is added to the address space that this process has now. A process that the submission starts
+    inherits the sum, in which torch can be imported once more.
+
     A limit that the system refuses (RLIMIT_AS on macOS) is skipped. `own_task_count` is True if this process has its
     own user namespace, in which RLIMIT_NPROC does not count the user's other processes.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = int(used.ru_utime + used.ru_stime) + 1 + limits.cpu_s
     _lower(resource.RLIMIT_CPU, cpu, slack=1)  # SIGXCPU, which names the reason; SIGKILL a second later
-    _lower(resource.RLIMIT_AS, limits.memory_mb * MEBIBYTE)
+    _lower(resource.RLIMIT_AS, mapped_bytes() + limits.memory_mb * MEBIBYTE)
     _lower(resource.RLIMIT_FSIZE, limits.file_mb * MEBIBYTE)
     _lower(resource.RLIMIT_CORE, 0)
     if own_task_count and os.getuid() != 0:  # the kernel never applies RLIMIT_NPROC to root
         _lower(resource.RLIMIT_NPROC, limits.tasks)
+
+
+def mapped_bytes() -> int:
+    """The address space of this process; 0 where the system does not say (macOS, a masked /proc)."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
 
 
 def _lower(which: int, value: int, slack: int = 0) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from debugkit.declare import Declare
@@ -25,6 +25,7 @@ from debugkit.rules.dk311_train_validation_overlap import DataOverlap, DataOverl
 from debugkit.rules.dk312_initial_loss import TrainingHistory
 from debugkit.rules.dk313_nonfinite_input import NonfiniteInput, NonfiniteInputs
 from debugkit.rules.dk315_batched_differs_from_single import CachedGeneration
+from debugkit.rules.dk316_loss_input_range import ClassWeights, WeightedLoss
 from debugkit.rules.dk318_sorted_training_data import LabelOrder
 from debugkit.rules.dk319_input_scale import RawInput, RawInputs
 from debugkit.rules.dk320_sample_scale import SampleScales, SampleSizes
@@ -34,6 +35,7 @@ from debugkit.rules.dk323_end_never_a_target import EndsOfTexts, Shown, TextEnds
 from debugkit.rules.dk324_view_for_permute import CountedAxes, CountedAxis
 from debugkit.rules.dk325_labels_not_shifted import TargetsAtInput, TargetsAtInputs
 from debugkit.rules.dk326_mask_hides_content import AttentionMasks, InvertedMask
+from debugkit.rules.dk327_softmax_over_batch import AttentionSoftmaxes, BatchSoftmax
 
 FLOOR = 1e-5
 NEVER_ENDS = TextEnds("ids", 4, 16, 2, 0, 2, 2, "mask", False, None)
@@ -268,8 +270,19 @@ BINARY = {"operation": "binary_cross_entropy_with_logits", "classes": 1}
     ],
 )
 def test_range_of_a_loss(changes: dict[str, object], severity: str | None) -> None:
-    found = judged("DK316", ClassificationLosses((call(**changes),)))
+    found = judged("DK316", ClassificationLosses((call(**changes),)), None)
     assert [str(finding.severity) for finding in found] == ([severity] if severity else [])
+
+
+@given(st.floats(-2.0, 2.0), st.lists(st.integers(100, 5000), min_size=5, max_size=12))
+def test_class_weights_are_named_only_where_they_grow_with_the_counts(power: float, counts: list[int]) -> None:
+    assume(max(counts) >= 3 * min(counts))
+    weights = tuple(1.2345678 * (count / max(counts)) ** power for count in counts)
+    loss = WeightedLoss("cross_entropy", None, weights, tuple(counts), (), 320)
+    found = judged("DK316", None, ClassWeights((loss,)))
+    assert not (found and abs(power - 1) > 0.2 + 1e-6)
+    if abs(power - 1) < 0.01:
+        assert [str(finding.severity) for finding in found] == ["warning"]
 
 
 @given(st.integers(2, 100_000), st.floats(0.0, 4.0))
@@ -568,16 +581,27 @@ def test_a_model_that_is_declared_as_not_causal_may_copy() -> None:
 def test_a_mask_that_leaves_only_the_padding_visible_is_an_error_and_its_fix_is_that_of_the_function() -> None:
     line = SourceLine("policy.py", 7, "forward")
     seen = InvertedMask("multi_head_attention_forward", "encoder.attn", line, 8, 28, 8, 2)
-    (finding,) = judged("DK326", AttentionMasks(3, seen), None)
+    (finding,) = judged("DK326", AttentionMasks(3, seen))
     assert finding.severity is Severity.ERROR
     assert (finding.location.module, finding.location.line) == ("encoder.attn", 7)
     assert "28 tokens" in finding.message
     assert "ignored" in finding.fix
-    (other,) = judged(
-        "DK326", AttentionMasks(3, replace(seen, operation="scaled_dot_product_attention", module=None)), None
-    )
+    (other,) = judged("DK326", AttentionMasks(3, replace(seen, operation="scaled_dot_product_attention", module=None)))
     assert "take part" in other.fix
     assert "`scaled_dot_product_attention`" in other.message
-    assert not judged("DK326", AttentionMasks(3, None), None)
+    assert not judged("DK326", AttentionMasks(3, None))
     with pytest.raises(NotExamined):
-        judged("DK326", AttentionMasks(0, None), None)
+        judged("DK326", AttentionMasks(0, None))
+
+
+def test_a_softmax_over_a_batch_dimension_is_a_warning_that_tells_its_size_and_the_number_of_keys() -> None:
+    wrong = BatchSoftmax(1, (3, 4, 5, 6), "encoder.attn", SourceLine("policy.py", 9, "forward"))
+    (finding,) = judged("DK327", AttentionSoftmaxes(2, (wrong,)))
+    assert finding.severity is Severity.WARNING
+    assert (finding.location.module, finding.location.line) == ("encoder.attn", 9)
+    assert "its 4 entries compete, and the weights of the 6 keys do not sum to 1" in finding.message
+    (in_the_loop,) = judged("DK327", AttentionSoftmaxes(1, (replace(wrong, module=None),)))
+    assert "in the loop" in in_the_loop.message
+    assert not judged("DK327", AttentionSoftmaxes(2, ()))
+    with pytest.raises(NotExamined):
+        judged("DK327", AttentionSoftmaxes(0, ()))

@@ -22,7 +22,14 @@ from debugkit.rules.dk507_accumulation_scale import AccumulatedGradient, Accumul
 from debugkit.rules.dk510_validation_in_training_mode import PassesInTrainingMode, PassesWithoutGradients
 from debugkit.rules.dk511_optimizer_recreated import HalfRestored, ReplacedOptimizers, Replacement
 from debugkit.rules.dk512_gradients_discarded import Period, Periods
-from debugkit.rules.dk513_kept_weights_not_copied import KeptWeights, OwnWeightsLoaded, SelfAverage, SelfAverages
+from debugkit.rules.dk513_kept_weights_not_copied import (
+    AverageRate,
+    AverageRates,
+    KeptWeights,
+    OwnWeightsLoaded,
+    SelfAverage,
+    SelfAverages,
+)
 from debugkit.rules.dk605_hooks_accumulate import HookCounts, RisingHooks
 
 LETTERS: dict[str, EventKind] = {
@@ -318,23 +325,34 @@ def test_own_weights_that_were_loaded_are_named_with_what_changed_them() -> None
     kept, loaded = SourceLine("train.py", 20, "train"), SourceLine("train.py", 30, "train")
     after_steps = OwnWeightsLoaded("Policy", 4, steps=1, loads=0, kept_at=kept, loaded_at=loaded)
     after_both = replace(after_steps, steps=3, loads=2, kept_at=None)
-    first, second = judged("DK513", KeptWeights(2, (after_steps, after_both)), None)
+    first, second = judged("DK513", KeptWeights(2, (after_steps, after_both)), None, None)
     assert "(1 optimizer step)" in first.message
     assert first.location.line == 20
     assert "(3 optimizer steps and 2 loads)" in second.message
     assert second.location.line == 30  # better than none
-    assert not judged("DK513", KeptWeights(1, ()), None)
+    assert not judged("DK513", KeptWeights(1, ()), None, None)
     with pytest.raises(NotExamined):
-        judged("DK513", KeptWeights(0, ()), None)
+        judged("DK513", KeptWeights(0, ()), None, None)
 
 
 @pytest.mark.parametrize(("trained", "says"), [(True, "no copy of them"), (False, "no trained weights enter")])
 def test_an_average_of_itself_needs_two_steps(trained: bool, says: str) -> None:
     average = SelfAverage(4, 2, trained, SourceLine("train.py", 8, "update"))
-    (finding,) = judged("DK513", KeptWeights(0, ()), SelfAverages(1, (average,)))
+    (finding,) = judged("DK513", KeptWeights(0, ()), SelfAverages(1, (average,)), None)
     assert says in finding.message
     assert finding.location.line == 8
-    assert not judged("DK513", KeptWeights(0, ()), SelfAverages(1, (replace(average, steps=1),)))
+    assert not judged("DK513", KeptWeights(0, ()), SelfAverages(1, (replace(average, steps=1),)), None)
+
+
+def test_an_average_that_is_almost_replaced_needs_ten_steps_and_two_tensors() -> None:
+    average = AverageRate(0.995, 2, 10, SourceLine("train.py", 8, "update"))
+    (finding,) = judged("DK513", KeptWeights(0, ()), None, AverageRates((average,), True))
+    assert "a coefficient of 0.995, in each of 10 steps" in finding.message
+    assert "0.005 for the trained weights" in finding.fix
+    assert finding.location.line == 8
+    few = AverageRates((replace(average, steps=9), replace(average, tensors=1)), True)
+    assert not judged("DK513", KeptWeights(0, ()), None, few)
+    assert not judged("DK513", KeptWeights(0, ()), None, AverageRates((average,), False))
 
 
 def test_hooks_whose_number_rises_in_each_step_are_one_finding_for_each_hook() -> None:

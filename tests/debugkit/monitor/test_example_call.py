@@ -133,6 +133,51 @@ def test_a_first_dimension_that_no_loader_has_may_be_time(tmp_path: Path, size: 
     assert reasons(report)["DK305"] == UNKNOWN_SAMPLES
 
 
+TOKENS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Reads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros({rows}, 1, 6))
+        self.places = nn.Parameter(torch.randn(50, 1, 6))
+        self.encoder = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)
+    def forward(self, x):
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        return self.encoder(x + self.places[:{used}])[:, 0]
+
+torch.manual_seed(0)
+model = Reads()
+optimizer = torch.optim.Adam(model.parameters())
+loader = DataLoader(TensorDataset(torch.randn({samples}, 3, 6)), batch_size=4, shuffle={shuffle})
+for (x,) in loader:
+    optimizer.zero_grad()
+    model(x).logsumexp(-1).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "used", "samples", "shuffle", "severities"),
+    [
+        (4, 1, 32, True, ["error"]),
+        (4, 1, 32, False, []),  # consecutive samples may have an order
+        (4, 1, 4, True, []),  # the whole data set is one batch
+        (1, 1, 32, True, []),
+        (1, "len(x)", 32, True, ["error"]),
+        (1, "len(x)", 32, False, ["info"]),
+    ],
+)
+def test_values_by_row_are_found_for_samples_that_a_loader_draws(
+    tmp_path: Path, rows: int, used: object, samples: int, shuffle: bool, severities: list[str]
+) -> None:
+    program = TOKENS.format(rows=rows, used=used, samples=samples, shuffle=shuffle)
+    report = run(tmp_path, program, select=["DK305"])
+    assert [finding.severity for finding in report.findings] == severities
+
+
 def test_an_output_that_cannot_be_compared_is_said(tmp_path: Path) -> None:
     program = pooled().replace("return self.head(x)", "return torch.distributions.Categorical(logits=self.head(x))")
     report = run(tmp_path, program.replace(").logsumexp(-1).mean()", ").entropy().mean()"))

@@ -108,6 +108,45 @@ def test_a_finding_has_one_path_before_and_after_its_stage_begins(tmp_path: Path
     assert (finding.code, finding.location.module) == ("DK118", "Policy.encoder")
 
 
+VALUES = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+class Values(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    def forward(self, state):
+        return self.network(state)
+
+online, target = Values(), Values()
+target.load_state_dict(online.state_dict())
+optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
+for step in range(60):
+    state = torch.randn(16, 4)
+    action = target(state).argmax(1)
+    with torch.no_grad():
+        wanted = state[:, 0] + 0.9 * target(state + 0.1).amax(1)
+    loss = (online(state).gather(1, action[:, None])[:, 0] - wanted).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        target.load_state_dict(online.state_dict())
+"""
+
+
+def test_what_was_seen_of_one_stage_is_no_finding_of_the_next(tmp_path: Path) -> None:
+    """The target network is called first. When the trained one is examined, it is not given the other's parameters."""
+    (tmp_path / "train.py").write_text(VALUES)
+    report = watch_script(tmp_path / "train.py", experiments=False).report
+    [finding] = report.findings
+    assert (finding.code, finding.severity) == ("DK101", "info")
+    assert (finding.location.module, finding.location.parameter) == ("network", "network.0.weight")
+
+
 def test_a_clip_is_judged_by_the_stage_to_which_it_belongs(tmp_path: Path) -> None:
     clip = "optimizer.zero_grad(); nn.utils.clip_grad_norm_(policy.parameters(), 1.0)"
     [finding] = loud(report_of(tmp_path, reset=clip))

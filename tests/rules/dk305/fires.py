@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class AttendsOverBatch(nn.Module):
@@ -217,4 +218,161 @@ def softmax_over_the_batch_beside_labels_that_choose_a_column():
         "batch": {"state": torch.randn(5, 6), "action": torch.randint(0, 4, (5,))},
         "loss_fn": lambda model, batch: -model(batch["state"], batch["action"])[0].log().mean(),
         "expect": {"severity": "warning"},
+    }
+
+
+def _shuffled(batch_size, *samples):
+    return DataLoader(TensorDataset(*samples), batch_size=batch_size, shuffle=True)
+
+
+def _frames_and_classes(batch_size=8):
+    return _shuffled(batch_size, torch.randn(40, 5, 6), torch.randint(0, 3, (40,)))
+
+
+def _classified(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+class Encoding(nn.Module):
+    """The sinusoidal encoding for (T, B, D), used with (B, T, D)."""
+
+    def __init__(self, width, longest=50):
+        super().__init__()
+        angles = torch.arange(longest)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
+        self.register_buffer("pe", torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, None])
+
+    def forward(self, x):
+        return x + self.pe[: x.size(0)]  # DK305
+
+
+class Classifier(nn.Module):
+    def __init__(self, positions, width=8):
+        super().__init__()
+        self.embed, self.positions = nn.Linear(6, width), positions
+        self.encoder = nn.TransformerEncoderLayer(width, 2, 16, batch_first=True)
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, frames):
+        return self.head(self.encoder(self.positions(self.embed(frames))).mean(1))
+
+
+def encoding_of_the_batch_dimension():
+    return {
+        "model": Classifier(Encoding(8)),
+        "dataloader": _frames_and_classes(),
+        "loss_fn": _classified,
+        "expect": {"module": "positions", "severity": "error", "message": "depends on its row in the batch"},
+    }
+
+
+def encoding_of_the_batch_dimension_without_a_loader():
+    """Whether the first dimension is that of samples is known only from a data loader."""
+    return {
+        "model": Classifier(Encoding(8)),
+        "batch": (torch.randn(8, 5, 6), torch.randint(0, 3, (8,))),
+        "loss_fn": _classified,
+        "expect": {"module": "positions", "severity": "info", "message": "depends on its row in the batch"},
+    }
+
+
+def embedding_of_row_numbers():
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(64, 8)
+
+        def forward(self, x):
+            numbers = torch.arange(x.size(0), device=x.device)  # DK305
+            return x + self.table(numbers).unsqueeze(1)
+
+    return {
+        "model": Classifier(Positions()),
+        "dataloader": _frames_and_classes(),
+        "loss_fn": _classified,
+        "expect": {"module": "positions", "severity": "error", "message": "counted along the 8 samples"},
+    }
+
+
+def sines_of_row_numbers():
+    class Positions(nn.Module):
+        def forward(self, x):
+            numbers = torch.arange(len(x)).view(-1, 1, 1)  # DK305
+            return x + (numbers / 100 ** (torch.arange(8) / 8)).sin()
+
+    return {
+        "model": Classifier(Positions()),
+        "dataloader": _frames_and_classes(),
+        "loss_fn": _classified,
+        "expect": {"module": "positions", "severity": "error"},
+    }
+
+
+def slice_of_a_trained_table():
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(64, 1, 8) * 0.02)
+
+        def forward(self, x):
+            return x + self.table[: x.shape[0]]  # DK305
+
+    return {
+        "model": Classifier(Positions()),
+        "dataloader": _frames_and_classes(),
+        "loss_fn": _classified,
+        "expect": {"module": "positions", "severity": "error", "message": "`positions.table`"},
+    }
+
+
+class ClassToken(nn.Module):
+    """A class token for each sample of the batch, as large as the batches of the loader."""
+
+    def __init__(self, token):
+        super().__init__()
+        self.token = nn.Parameter(token)
+
+    def forward(self, x):
+        return torch.cat([self.token, x], 1)  # DK305
+
+
+def class_token_with_a_row_per_sample():
+    return {
+        "model": Classifier(ClassToken(torch.randn(8, 1, 8))),
+        "dataloader": _frames_and_classes(),
+        "loss_fn": _classified,
+        "expect": {"module": "positions", "severity": "error", "message": "`positions.token` has one row for each"},
+    }
+
+
+def class_token_with_equal_rows_before_training():
+    return {
+        "model": Classifier(ClassToken(torch.zeros(8, 1, 8))),
+        "dataloader": _frames_and_classes(),
+        "loss_fn": _classified,
+        "expect": {"module": "positions", "severity": "error", "message": "`positions.token` has one row for each"},
+    }
+
+
+def encoding_that_is_used_for_source_and_target():
+    """A slice and row numbers, each used for both sequences."""
+
+    class Translates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.encoding, self.head = nn.Linear(6, 8), Encoding(8), nn.Linear(8, 3)
+            self.rows = nn.Embedding(64, 8)
+            self.decoder = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+
+        def placed(self, x):
+            numbers = torch.arange(len(x))  # DK305
+            return self.encoding(self.embed(x)) + self.rows(numbers)[:, None]
+
+        def forward(self, source, target):
+            return self.head(self.decoder(self.placed(target), self.placed(source)))
+
+    return {
+        "model": Translates(),
+        "dataloader": _shuffled(8, torch.randn(40, 5, 6), torch.randn(40, 4, 6)),
+        "loss_fn": lambda model, batch: model(*batch).square().mean(),
+        "expect": {"severity": "error", "message": "depends on its row in the batch"},
     }

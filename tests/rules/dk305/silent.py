@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 
 def _regression(model, batch):
@@ -183,3 +184,356 @@ def list_of_sequences_of_several_lengths():
         "loss_fn": lambda model, batch: torch.stack([model(ids).square().mean() for ids in batch]).mean(),
         "expect": {"not_examined": ""},
     }
+
+
+def _shuffled(*samples, batch_size=8):
+    return DataLoader(TensorDataset(*samples), batch_size=batch_size, shuffle=True)
+
+
+def _frames():
+    return _shuffled(torch.randn(40, 5, 6))
+
+
+def _first(model, batch):
+    return model(batch[0]).square().mean()
+
+
+class Sequence(nn.Module):
+    def __init__(self, longest=50):
+        super().__init__()
+        self.embed, self.head = nn.Linear(6, 8), nn.Linear(8, 2)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        angles = torch.arange(longest)[:, None] / 10000 ** (torch.arange(0, 8, 2) / 8)
+        self.register_buffer("pe", torch.stack([angles.sin(), angles.cos()], -1).flatten(1))
+        self.table = nn.Embedding(longest, 8)
+
+    def forward(self, frames):
+        x = self.embed(frames)
+        x = x + self.pe[: x.size(1)] + self.table(torch.arange(x.size(1)))
+        return self.head(self.encoder(x).mean(1))
+
+
+def positions_of_the_time_dimension():
+    return {"model": Sequence(), "dataloader": _frames(), "loss_fn": _first}
+
+
+def positions_of_the_time_dimension_with_as_many_steps_as_samples():
+    return {"model": Sequence(), "dataloader": _shuffled(torch.randn(40, 8, 6)), "loss_fn": _first}
+
+
+def time_first_inside_the_model_with_a_hidden_length_of_the_batch_size():
+    """The decoder's queries are as many as the samples; they are the first dimension inside the model."""
+
+    class Chunks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Linear(6, 8), nn.Linear(8, 2)
+            self.queries = nn.Parameter(torch.randn(12, 1, 8))
+            self.decoder = nn.TransformerDecoderLayer(8, 2, 16)
+
+        def forward(self, frames):
+            memory = self.embed(frames).transpose(0, 1)
+            queries = self.queries[:8].expand(-1, memory.size(1), -1)
+            return self.head(self.decoder(queries, memory)).transpose(0, 1)
+
+    return {"model": Chunks(), "dataloader": _frames(), "loss_fn": _first}
+
+
+def chunk_first_outputs_as_many_as_the_samples():
+    class Chunks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Linear(6, 8), nn.Linear(8, 2)
+            self.queries = nn.Parameter(torch.randn(8, 1, 8))
+
+        def forward(self, frames):
+            return self.head((self.queries + self.embed(frames.mean(1))).tanh())
+
+    return {"model": Chunks(), "dataloader": _frames(), "loss_fn": _first}
+
+
+def carried_states_of_each_stream():
+    """Row i of a batch continues row i of the batch before; the last batches are smaller."""
+
+    class Streams(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = nn.GRUCell(6, 8), nn.Linear(8, 2)
+            self.register_buffer("last", torch.randn(16, 8))
+
+        def forward(self, x):
+            new = self.cell(x, self.last[: len(x)])
+            self.last = torch.cat([new.detach(), self.last[len(x) :]])
+            return self.head(new)
+
+    return {"model": Streams(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def noise_of_each_sample():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.times, self.net = nn.Embedding(100, 6), nn.Linear(6, 6)
+
+        def forward(self, x):
+            time = (torch.arange(len(x)) + torch.rand(len(x))) / len(x)
+            return self.net(x + self.times((time * 100).long()) + torch.randn_like(x))
+
+    return {"model": Noisy(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def times_of_the_loss_function_by_row():
+    class Denoiser(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.times, self.net = nn.Embedding(8, 6), nn.Linear(6, 6)
+
+        def forward(self, x, time):
+            return self.net(x + self.times(time))
+
+    return {
+        "model": Denoiser(),
+        "dataloader": _shuffled(torch.randn(40, 6)),
+        "loss_fn": lambda model, batch: model(batch[0], torch.arange(len(batch[0])).flip(0)).square().mean(),
+    }
+
+
+def every_other_sample_without_its_condition():
+    class Guided(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.empty, self.net = nn.Parameter(torch.randn(6)), nn.Linear(6, 6)
+
+        def forward(self, x):
+            return self.net(torch.where((torch.arange(len(x)) % 2 == 0)[:, None], self.empty, x))
+
+    return {"model": Guided(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def two_domains_in_the_halves_of_the_batch():
+    class Domains(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.Linear(6, 2), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return torch.cat([self.one(x[:4]), self.other(x[4:])])
+
+    return {"model": Domains(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def domain_of_each_half_embedded():
+    class Domains(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.domain, self.net = nn.Embedding(8, 6), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.net(x + self.domain(torch.arange(len(x)) // 4))
+
+    return {"model": Domains(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def last_step_chosen_by_row_numbers():
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, frames, lengths):
+            hidden = self.rnn(frames)[0]
+            return self.head(hidden[torch.arange(len(frames)), lengths - 1])
+
+    return {
+        "model": Last(),
+        "dataloader": _shuffled(torch.randn(40, 5, 6), torch.randint(1, 6, (40,))),
+        "loss_fn": lambda model, batch: model(*batch).square().mean(),
+    }
+
+
+def weights_with_as_many_rows_as_the_batch():
+    """A table of prototypes and layers of the program with eight units, for eight samples."""
+
+    class Units(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.table = nn.Parameter(torch.randn(8, 6)), nn.Parameter(torch.zeros(8, 8))
+            self.head = nn.Linear(8, 8)
+
+        def forward(self, x):
+            hidden = nn.functional.linear(x, self.weight).relu()
+            return {"logits": self.head(hidden @ self.table + hidden), "table": self.table.tanh()}
+
+    return {
+        "model": Units(),
+        "dataloader": _shuffled(torch.randn(40, 6)),
+        "loss_fn": lambda model, batch: model(batch[0])["logits"].square().mean(),
+    }
+
+
+def one_token_expanded_to_the_batch():
+    class Token(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.head = nn.Parameter(torch.randn(1, 1, 6)), nn.Linear(6, 2)
+            self.encoder = nn.TransformerEncoderLayer(6, 2, 16, batch_first=True)
+
+        def forward(self, x):
+            return self.head(self.encoder(torch.cat([self.token.expand(len(x), -1, -1), x], 1))[:, 0])
+
+    return {"model": Token(), "dataloader": _frames(), "loss_fn": _first}
+
+
+def networks_of_an_ensemble_in_the_first_dimension():
+    """The batch has the samples of each of four networks."""
+
+    class Ensemble(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(4, 6, 2)), nn.Parameter(torch.zeros(4, 1, 2))
+
+        def forward(self, x):
+            return torch.baddbmm(self.bias, x, self.weight)
+
+    return {"model": Ensemble(), "batch": torch.randn(4, 8, 6), "loss_fn": _regression}
+
+
+def code_of_each_sample_of_the_whole_data_set():
+    """All samples are one batch, and each has its own code."""
+
+    class Codes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.codes, self.net = nn.Parameter(torch.randn(8, 6)), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.net(x + self.codes)
+
+    loader = DataLoader(TensorDataset(torch.randn(8, 6)), batch_size=8)
+    return {"model": Codes(), "dataloader": loader, "loss_fn": _first}
+
+
+def consecutive_frames_of_a_video():
+    """A loader without shuffling gives the frames in their order: as information only, at most."""
+
+    class Frames(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.codes, self.net = nn.Parameter(torch.zeros(8, 6)), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.net(x + self.codes)
+
+    loader = DataLoader(TensorDataset(torch.randn(40, 6)), batch_size=8)
+    return {"model": Frames(), "dataloader": loader, "loss_fn": _first}
+
+
+def sequences_sorted_by_their_lengths():
+    """The model raises if the samples are in another order."""
+
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, frames, lengths):
+            packed = nn.utils.rnn.pack_padded_sequence(frames, lengths, batch_first=True)
+            return self.head(self.rnn(packed)[1][-1])
+
+    return {
+        "model": Packed(),
+        "batch": (torch.randn(4, 5, 6), torch.tensor([5, 4, 4, 2])),
+        "loss_fn": lambda model, batch: model(*batch).square().mean(),
+    }
+
+
+def table_returned_beside_the_results():
+    """Eight prototypes are returned as they are, for eight samples."""
+
+    class Prototypes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Parameter(torch.randn(8, 4)), nn.Linear(6, 4)
+
+        def forward(self, x):
+            return {"features": self.head(x), "prototypes": self.table.tanh()}
+
+    return {
+        "model": Prototypes(),
+        "dataloader": _shuffled(torch.randn(40, 6)),
+        "loss_fn": lambda model, batch: model(batch[0])["features"].square().mean(),
+    }
+
+
+def time_first_with_as_many_steps_as_samples():
+    """The loader stacks the samples in the second dimension, and the encoding is that of time."""
+
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.positions = nn.Linear(6, 2), nn.Parameter(torch.randn(50, 1, 6))
+
+        def forward(self, x):  # (T, B, D)
+            return self.head(x + self.positions[: x.size(0)])
+
+    def stacked(samples):
+        return torch.stack(samples, 1)
+
+    loader = DataLoader(list(torch.randn(40, 8, 6)), batch_size=8, shuffle=True, collate_fn=stacked)
+    return {"model": Steps(), "dataloader": loader, "loss_fn": _regression}
+
+
+def values_by_row_in_evaluation_alone():
+    """The evaluation uses the same draws each time."""
+
+    class Latent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(6, 2)
+            self.register_buffer("draws", torch.randn(64, 6))
+
+        def forward(self, x):
+            return self.net(x + (torch.randn_like(x) if self.training else self.draws[: len(x)]))
+
+    return {"model": Latent(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def perturbation_that_is_kept_from_batch_to_batch():
+    """Free adversarial training ascends on one perturbation per row of the batch."""
+
+    class Perturbed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.delta, self.net = nn.Parameter(torch.randn(8, 6)), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.net(x + self.delta)
+
+    return {"model": Perturbed(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def buffer_that_the_loop_writes():
+    """The loop stores the last actions of each environment under a name that says so."""
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(12, 2)
+            self.register_buffer("previous", torch.randn(16, 6))
+
+        def forward(self, x):
+            return self.net(torch.cat([x, self.previous[: len(x)]], 1))
+
+    return {"model": Policy(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}
+
+
+def slice_of_a_perturbation_that_is_kept():
+    class Perturbed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.delta, self.net = nn.Parameter(torch.randn(16, 6)), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.net(x + self.delta[: len(x)])
+
+    return {"model": Perturbed(), "dataloader": _shuffled(torch.randn(40, 6)), "loss_fn": _first}

@@ -87,3 +87,63 @@ def image_is_not_used_and_the_loss_holds_a_generator_and_a_step_counter():
         "loss_fn": loss_fn,
         "expect": {"severity": "warning", "message": "`pixel_values` is ignored"},
     }
+
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vision, self.own = nn.Conv2d(3, 8, 4, stride=4), nn.Linear(3, 8)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, ARGUMENTS):
+        image = IMAGE
+        prediction = self.head(self.vision(image).mean((2, 3)) + self.own(STATE))
+        return RETURNED
+
+torch.manual_seed(0)
+model = Policy()
+optimizer = torch.optim.Adam(model.parameters())
+samples = [{"image": torch.randn(3, 8, 8), "state": torch.randn(3), "action": torch.randn(2)} for _ in range(32)]
+for batch in DataLoader(samples, batch_size=8):
+    result = model(GIVEN)
+    loss = LOSS
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def _script(**parts):
+    text = SCRIPT
+    for name, value in parts.items():
+        text = text.replace(name, value)
+    return text
+
+
+def wrong_key_read_with_a_default_from_a_batch_of_which_the_script_takes_the_target():
+    script = _script(
+        ARGUMENTS="batch",
+        IMAGE='batch.get("images", torch.zeros(len(batch["state"]), 3, 8, 8))',
+        STATE='batch["state"]',
+        RETURNED="prediction",
+        GIVEN="batch",
+        LOSS='(result - batch["action"]).square().mean()',
+    )
+    return {"script": script, "expect": {"severity": "warning", "message": "`batch.image` is ignored"}}
+
+
+def state_that_changes_none_of_the_parts_of_the_loss():
+    script = _script(
+        ARGUMENTS="image, state, action",
+        IMAGE="image",
+        STATE="torch.zeros_like(state)",
+        RETURNED="prediction, (prediction - action).square().mean(), (prediction - action).abs().mean()",
+        GIVEN="**batch",
+        LOSS="result[1] + result[2]",
+    )
+    return {"script": script, "expect": {"severity": "warning", "message": "`state` is ignored"}}

@@ -136,3 +136,116 @@ def noise_from_a_generator_that_is_seeded_again():
         "loss_fn": loss_fn,
         "expect": {"not_examined": "Two equal passes differ"},
     }
+
+
+VAE = """
+import torch
+from torch import nn
+
+class VAE(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(3, 8), nn.Linear(4, 3)
+
+    def forward(self, inputs, outputs):
+        mean, variance = self.encoder(inputs["qpos"]).chunk(2, dim=-1)
+        made = self.decoder(mean + torch.randn_like(mean) * (variance / 2).exp())
+        return {
+            "reconstructions": {"qpos": made},
+            "kl_loss": 0.5 * (mean.square() + variance.exp() - variance - 1).mean(),
+            "reconstruction_loss": (made - outputs["qpos"]).square().mean(),
+        }
+
+torch.manual_seed(0)
+model = VAE()
+optimizer = torch.optim.Adam(model.parameters())
+for state in torch.utils.data.DataLoader(torch.randn(64, 3), batch_size=8):
+    result = model({"qpos": state}, {"qpos": state + 0.1 * torch.randn_like(state)})
+    optimizer.zero_grad()
+    (result["kl_loss"] + result["reconstruction_loss"]).backward()
+    optimizer.step()
+"""
+
+
+def target_of_a_model_that_returns_the_parts_of_its_loss():
+    """No part is called `loss`, and the target changes only one of them."""
+    return {"script": VAE}
+
+
+def target_of_a_model_that_keeps_its_losses():
+    """They are in an attribute, so nothing that the model returns depends on the target."""
+    kept = VAE.replace(
+        "        return {",
+        '        self.reconstruction_loss = (made - outputs["qpos"]).square().mean()\n        return {',
+    ).replace('            "reconstruction_loss": (made - outputs["qpos"]).square().mean(),\n', "")
+    return {"script": kept.replace('result["reconstruction_loss"]', "model.reconstruction_loss")}
+
+
+TWO_TASKS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vision, self.act, self.locate = nn.Conv2d(3, 8, 4, stride=4), nn.Linear(8, 2), nn.Linear(8, 3)
+
+    def forward(self, image, state, action):
+        seen = self.vision(image).mean((2, 3))
+        prediction = self.act(seen)
+        return prediction, (prediction - action).square().mean(), (self.locate(seen) - state).square().mean()
+
+torch.manual_seed(0)
+model = Policy()
+optimizer = torch.optim.Adam(model.parameters())
+samples = [{"image": torch.randn(3, 8, 8), "state": torch.randn(3), "action": torch.randn(2)} for _ in range(32)]
+for batch in DataLoader(samples, batch_size=8):
+    _, imitation, location = model(**batch)
+    optimizer.zero_grad()
+    (imitation + 0.1 * location).backward()
+    optimizer.step()
+"""
+
+
+def state_that_only_the_loss_of_a_second_task_uses():
+    return {"script": TWO_TASKS}
+
+
+OF_A_WHOLE_BATCH = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class StateFromImage(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vision, self.head = nn.Conv2d(3, 8, 4, stride=4), nn.Linear(8, 3)
+
+    def forward(self, batch):
+        return self.head(self.vision(batch["image"]).mean((2, 3)))
+
+torch.manual_seed(0)
+model = StateFromImage()
+optimizer = torch.optim.Adam(model.parameters())
+samples = [{"image": torch.randn(3, 8, 8), "state": torch.randn(SIZE)} for _ in range(32)]
+for batch in DataLoader(samples, batch_size=8):
+    BEFORE
+    loss = (model(batch) - TARGET).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def _of_a_whole_batch(size, before, target):
+    text = OF_A_WHOLE_BATCH.replace("SIZE", size).replace("BEFORE", before).replace("TARGET", target)
+    return {"script": text}
+
+
+def target_that_the_script_takes_from_the_batch_that_it_gave_to_the_model():
+    return _of_a_whole_batch("6", "pass", 'batch["state"][:, 3:]')
+
+
+def target_that_was_computed_from_the_batch_before_the_call():
+    return _of_a_whole_batch("3", 'wanted = batch["state"] / 2', "wanted")

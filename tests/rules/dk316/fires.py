@@ -209,3 +209,75 @@ def score_of_a_discriminator_in_a_loop():
         "loop": loop,
         "expect": {"severity": "warning"},
     }
+
+
+# Class weights that are inverted
+
+
+def _train(criterion, target, model, batch=32, steps=24, **expect):
+    """Every batch holds rows of one data set, of which the weights were computed."""
+
+    def loop(model, optimizer):
+        for number in range(steps):
+            rows = torch.arange(number * batch, (number + 1) * batch) % len(target)
+            optimizer.zero_grad()
+            criterion(model(torch.randn(batch, 4)), target[rows]).backward()  # DK316
+            optimizer.step()
+
+    expect = {"severity": "warning", **expect}
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1), "loop": loop, "expect": expect}
+
+
+def _classes(*shares, size=768):
+    return torch.multinomial(torch.tensor(shares), size, replacement=True)
+
+
+def positives_over_negatives_of_several_tags():
+    target = (torch.rand(768, 6) < torch.tensor([0.3, 0.12, 0.1, 0.08, 0.2, 0.06])).float()
+    positives = target.sum(0)
+    criterion = nn.BCEWithLogitsLoss(pos_weight=positives / (len(target) - positives))
+    return _train(criterion, target, nn.Linear(4, 6), message="positives / negatives")
+
+
+def share_of_positives_in_each_channel():
+    target = (torch.rand(384, 3, 4, 4) < torch.tensor([0.31, 0.04, 0.12]).view(3, 1, 1)).float()
+    criterion = nn.BCEWithLogitsLoss(pos_weight=target.mean((0, 2, 3)).view(3, 1, 1))
+    model = nn.Sequential(nn.Linear(4, 48), nn.Unflatten(1, (3, 4, 4)))
+    return _train(criterion, target, model, steps=12, message="for class 1")
+
+
+def one_weight_of_rare_positives():
+    target = (torch.rand(1024, 1) < 0.13).float()
+    criterion = nn.BCEWithLogitsLoss(pos_weight=target.sum() / (1 - target).sum())
+    return _train(criterion, target, nn.Linear(4, 1), steps=32, message="`pos_weight` of 0.1")
+
+
+def counts_of_classes_as_weights():
+    target = _classes(0.45, 0.2, 0.15, 0.12, 0.08)
+    criterion = nn.CrossEntropyLoss(weight=torch.bincount(target).float())
+    return _train(criterion, target, nn.Linear(4, 5), message="proportional to the number of labels")
+
+
+def normalised_counts_of_classes_in_a_likelihood():
+    target = _classes(0.55, 0.33, 0.12)
+    counts = torch.bincount(target).float()
+    criterion = nn.NLLLoss(weight=counts / counts.mean())
+    model = nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1))
+    return _train(criterion, target, model, message="`nll_loss`")
+
+
+def counts_of_two_classes():
+    target = _classes(0.17, 0.83, size=1024)
+    criterion = nn.CrossEntropyLoss(weight=torch.bincount(target) / len(target))
+    return _train(criterion, target, nn.Linear(4, 2), steps=32)
+
+
+def counts_of_classes_in_one_large_batch():
+    target = _classes(0.6, 0.25, 0.15, size=400)
+    weight = torch.bincount(target) / 400
+
+    def loss_fn(model, batch):
+        return F.cross_entropy(model(batch["x"]), batch["target"], weight=weight)  # DK316
+
+    batch = {"x": torch.randn(400, 4), "target": target}
+    return {"model": nn.Linear(4, 3), "batch": batch, "loss_fn": loss_fn, "expect": {"severity": "warning"}}

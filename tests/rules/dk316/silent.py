@@ -189,3 +189,121 @@ def logarithm_of_two_sigmoids_that_is_only_logged():
 
 def gate_of_a_gated_value():
     return _one_score(lambda score, target: (F.logsigmoid(score) * score.sigmoid() - target).square().mean())
+
+
+# Class weights
+
+
+def _train(criterion, target, batch=32, steps=32, classes=None):
+    model = nn.Linear(4, classes or (target.shape[1] if target.ndim > 1 else int(target.max()) + 1))
+
+    def loop(model, optimizer):
+        for number in range(steps):
+            rows = torch.arange(number * batch, (number + 1) * batch) % len(target)
+            optimizer.zero_grad()
+            criterion(model(torch.randn(batch, 4)), target[rows]).backward()
+            optimizer.step()
+
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1), "loop": loop}
+
+
+def _classes(*shares, size=1024):
+    return torch.multinomial(torch.tensor(shares), size, replacement=True)
+
+
+def _tags():
+    return (torch.rand(1024, 6) < torch.tensor([0.3, 0.12, 0.1, 0.08, 0.2, 0.06])).float()
+
+
+def negatives_over_positives():
+    target = _tags()
+    positives = target.sum(0)
+    return _train(nn.BCEWithLogitsLoss(pos_weight=(len(target) - positives) / positives), target)
+
+
+def square_root_of_negatives_over_positives():
+    target = _tags()
+    positives = target.sum(0)
+    return _train(nn.BCEWithLogitsLoss(pos_weight=((len(target) - positives) / positives).sqrt()), target)
+
+
+def one_weight_that_balances():
+    target = (torch.rand(1024, 1) < 0.13).float()
+    return _train(nn.BCEWithLogitsLoss(pos_weight=(1 - target).sum() / target.sum()), target)
+
+
+def one_weight_below_one_of_frequent_positives():
+    target = (torch.rand(1024, 1) < 0.87).float()
+    return _train(nn.BCEWithLogitsLoss(pos_weight=(1 - target).sum() / target.sum()), target)
+
+
+def one_weight_chosen_for_precision():
+    target = (torch.rand(1024, 1) < 0.2).float()
+    return _train(nn.BCEWithLogitsLoss(pos_weight=torch.tensor([0.25])), target)
+
+
+def equal_weights():
+    return _train(nn.CrossEntropyLoss(weight=torch.full((4,), 0.37)), _classes(0.6, 0.2, 0.12, 0.08))
+
+
+def inverse_counts():
+    target = _classes(0.45, 0.2, 0.15, 0.12, 0.08)
+    counts = torch.bincount(target).float()
+    return _train(nn.CrossEntropyLoss(weight=counts.sum() / (5 * counts)), target)
+
+
+def effective_numbers_of_samples():
+    target = _classes(0.45, 0.2, 0.15, 0.12, 0.08)
+    weight = (1 - 0.999) / (1 - 0.999 ** torch.bincount(target).float())
+    return _train(nn.CrossEntropyLoss(weight=weight / weight.mean()), target)
+
+
+def costs_of_classes():
+    """Those of the frequent classes are higher, and by chance in the order of the frequencies."""
+    return _train(nn.CrossEntropyLoss(weight=torch.tensor([5.0, 2.0, 1.0])), _classes(0.62, 0.25, 0.13))
+
+
+def costs_of_many_classes():
+    weight = torch.tensor([1.7, 0.31, 2.9, 1.13, 0.57])
+    return _train(nn.CrossEntropyLoss(weight=weight), _classes(0.4, 0.25, 0.2, 0.1, 0.05))
+
+
+def costs_that_rise_slowly():
+    target = _classes(0.5, 0.25, 0.15, 0.1)
+    return _train(nn.CrossEntropyLoss(weight=torch.bincount(target).float().pow(0.4)), target)
+
+
+def counts_of_a_data_set_that_a_sampler_balances():
+    target = _classes(1.0, 1.0, 1.0, 1.0)
+    return _train(nn.CrossEntropyLoss(weight=torch.tensor([0.4512, 0.2037, 0.2248, 0.1203])), target)
+
+
+def costs_of_two_classes():
+    return _train(nn.CrossEntropyLoss(weight=torch.tensor([1.237, 3.511])), _classes(0.1, 0.9))
+
+
+def counts_of_too_few_labels():
+    target = _classes(0.6, 0.3, 0.1, size=48)
+    return _train(nn.CrossEntropyLoss(weight=torch.bincount(target).float()), target, batch=4, steps=12, classes=3)
+
+
+def weights_of_each_batch():
+    def criterion(logits, target):
+        positives = target.sum(0)
+        weight = (len(target) - positives) / positives.clamp(min=1)
+        return F.binary_cross_entropy_with_logits(logits, target, pos_weight=weight)
+
+    return _train(criterion, _tags())
+
+
+def background_without_weight():
+    target = _classes(0.7, 0.16, 0.09, 0.05)
+    counts = torch.bincount(target).float()
+    weight = counts.mean() / counts
+    weight[0] = 0
+    return _train(nn.CrossEntropyLoss(weight=weight), target)
+
+
+def smoothed_targets():
+    target = _tags() * 0.9 + 0.05
+    return _train(nn.BCEWithLogitsLoss(pos_weight=torch.tensor([0.4286, 0.1364, 0.1111, 0.087, 0.25, 0.0638])), target)

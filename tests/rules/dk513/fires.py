@@ -145,3 +145,51 @@ def data_that_is_replaced():
                 theirs.data = 0.1 * own.data + 0.9 * theirs.data  # DK513
 
     return _program(loop, message="the average is the trained weights themselves")
+
+
+def coefficients_of_a_target_that_are_swapped():
+    def loop(model, optimizer):
+        target, tau = copy.deepcopy(model).requires_grad_(False), 0.005
+        for _ in range(12):
+            _step(model, optimizer)
+            for theirs, own in zip(target.parameters(), model.parameters(), strict=True):
+                theirs.data.copy_(tau * theirs.data + (1 - tau) * own.data)  # DK513
+
+    return _program(loop, message="a coefficient of 0.995, in each of 12 steps")
+
+
+def decay_given_to_the_trained_weights():
+    def loop(model, optimizer):
+        average = _Average(model, 0.001)
+        for _ in range(12):
+            _step(model, optimizer)
+            average.update(model)
+
+    return _program(loop, message="keeps only 0.001 of itself", fix="0.001 for the trained weights")
+
+
+def decay_as_the_weight_of_lerp():
+    """Of the state dicts, in every second step."""
+
+    def loop(model, optimizer):
+        shadow = copy.deepcopy(model.state_dict())
+        for number in range(24):
+            _step(model, optimizer)
+            if number % 2 == 0:
+                for name, value in model.state_dict().items():
+                    if value.is_floating_point():
+                        shadow[name].lerp_(value, 0.99)  # DK513
+
+    return _program(loop, message="in each of 12 steps")
+
+
+def all_weights_at_once_with_the_decay():
+    def loop(model, optimizer):
+        shadow = [one.detach().clone() for one in model.parameters()]
+        for _ in range(12):
+            _step(model, optimizer)
+            with torch.no_grad():
+                torch._foreach_mul_(shadow, 1 - 0.95)
+                torch._foreach_add_(shadow, list(model.parameters()), alpha=0.95)  # DK513
+
+    return _program(loop, message="a coefficient of 0.95, ")

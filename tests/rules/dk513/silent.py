@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 
 import torch
 from torch import nn
@@ -247,3 +248,85 @@ def tied_weights_averaged_twice():
                 mine[name].data.lerp_(trained[name].data, 0.1)
 
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loop": loop}
+
+
+# Coefficients of the trained weights above 0.9
+
+
+def _averaged(rate_of_step, steps=14):
+    """An average in which the trained weights have a coefficient for each step."""
+
+    def loop(model, optimizer):
+        average = copy.deepcopy(model).requires_grad_(False)
+        for number in range(steps):
+            _step(model, optimizer)
+            _follow(average, model, rate_of_step(number))
+
+    return _program(loop)
+
+
+def coefficient_of_one():
+    return _averaged(lambda _: 1.0)
+
+
+def coefficient_of_a_half():
+    return _averaged(lambda _: 0.5)
+
+
+def coefficient_of_a_lookahead():
+    return _averaged(lambda _: 0.8)
+
+
+def small_coefficient():
+    return _averaged(lambda _: 0.005, 40)
+
+
+def warmup_of_the_decay_that_is_the_usual_one():
+    return _averaged(lambda number: 1 - min(0.999, (1 + number) / (10 + number)))
+
+
+def warmup_of_the_decay_in_thousands_of_steps():
+    return _averaged(lambda number: 1 - 0.9999 * (1 - math.exp(-(number + 1) / 2000)))
+
+
+def warmup_of_the_decay_that_ends_in_the_first_steps():
+    return _averaged(lambda number: 0.95 if number < 20 else 0.01, 30)
+
+
+def large_coefficient_in_few_steps():
+    return _averaged(lambda _: 0.99, 6)
+
+
+def trained_weights_that_are_drawn_to_an_anchor():
+    """The trained weights keep 0.05 of themselves."""
+
+    def loop(model, optimizer):
+        anchor = copy.deepcopy(model).requires_grad_(False)
+        for _ in range(14):
+            _step(model, optimizer)
+            _follow(model, anchor, 0.95)
+
+    return _program(loop)
+
+
+def average_of_an_average():
+    def loop(model, optimizer):
+        first, second = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
+        for _ in range(14):
+            _step(model, optimizer)
+            for mine, theirs, own in zip(first.parameters(), second.parameters(), model.parameters(), strict=True):
+                mine.data.lerp_(own.data, 0.01)
+                theirs.data.copy_(0.05 * theirs.data + 0.95 * mine.data)
+
+    return _program(loop)
+
+
+def two_networks_with_their_own_coefficients():
+    def loop(model, optimizer):
+        average, copied = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
+        for _ in range(14):
+            _step(model, optimizer)
+            _follow(average, model, 0.01)
+            _follow(copied, model, 0.99)
+
+    return _program(loop)

@@ -1,6 +1,6 @@
 """Set-to-vector attention over lidar returns: which of 12 returns belong to the obstacle, and where is it.
 
-fault softmax_over_the_heads: DK326 at here
+fault softmax_over_the_heads: DK327 at here
 """
 import math
 

@@ -1,6 +1,6 @@
 """Quantile-regression DQN for a lane-keeping task with three actions; soft updates of the target network.
 
-fault average_the_wrong_way_round: none
+fault average_the_wrong_way_round: DK513 at here
 """
 import copy
 import random

@@ -16,7 +16,7 @@ from debugkit.frames import user_line
 from debugkit.recorders.by_tensor import ByTensor
 from debugkit.recorders.function_calls import FunctionObserver
 from debugkit.recorders.function_probe import FunctionProbe
-from debugkit.rules.dk326_mask_hides_content import AttentionSoftmaxes, BatchSoftmax
+from debugkit.rules.dk327_softmax_over_batch import AttentionSoftmaxes, BatchSoftmax
 from debugkit.setup import TrainingSetup
 
 _PRODUCTS = frozenset({"matmul", "bmm", "__matmul__"})
