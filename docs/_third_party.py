@@ -42,7 +42,7 @@ def page() -> str:
         "",
         "The authors of debugkit read each finding against the source of its script and called it right, wrong or",
         "arguable; nobody else has judged these readings. The first paragraph counts errors and warnings, the table",
-        "below lists infos too. The rules were changed after the first run, as shown below.",
+        "below lists infos too. The rules were changed after earlier runs, as shown below.",
         "",
         f"Measured on {record['date']} with torch {record['torch']} by `python tests/third_party/run.py`. The scripts",
         "are not part of this repository. `python tests/third_party/fetch.py FOLDER` downloads them at the commit or",
@@ -99,7 +99,7 @@ def _counted(loud: Sequence[tuple[Entry, Entry]]) -> str:
 
 def _before(earlier: Sequence[Entry]) -> str:
     scripts = {one["script"] for one in earlier}
-    return f"In the first run, {len(earlier)} more on {len(scripts)} scripts were wrong." if earlier else ""
+    return f"In earlier runs, {len(earlier)} more on {len(scripts)} scripts were wrong." if earlier else ""
 
 
 def _findings(read: Sequence[Read]) -> Iterator[str]:
@@ -123,10 +123,10 @@ def _findings(read: Sequence[Read]) -> Iterator[str]:
 
 
 def _earlier(earlier: Sequence[Entry]) -> Iterator[str]:
-    """The false alarms of the first run that the rules no longer raise."""
+    """The false alarms of earlier runs that the rules no longer raise."""
     if not earlier:
         return
-    yield from ("## False alarms of the first run", "")
+    yield from ("## False alarms of earlier runs", "")
     yield f"These {len(earlier)} errors and warnings were wrong. The rules were then changed; for each change there is"
     yield from ("a correct program in `tests/healthy` or `tests/rules` that raised the same alarm before it.", "")
     yield from ("| script | rule | what it said | what was changed |", "|---|---|---|---|")

@@ -181,7 +181,7 @@ def _place(location: dict[str, Any], folder: Path) -> str:
         path = Path(location["file"])
         shown = path.relative_to(folder) if path.is_relative_to(folder) else path.name
         return f"{shown}:{location['line']}"
-    return str(location.get("parameter") or location.get("module") or "")
+    return str(location.get("parameter") or location.get("module") or location.get("input") or "")
 
 
 if __name__ == "__main__":

@@ -28,8 +28,10 @@ no longer changes.
   whose name contains `target` or `output`, and those of a whole batch that have the shape of an output.
 - Steps of which two equal passes differ by more than 1e-3 of their size: a small effect would not be seen. What the
   loss function holds (counters, queues, random generators) is the same in both passes.
+- Models whose output is 0 everywhere, if their only input has an unknown name.
 
-Without a declaration, modalities are recognised by name and the finding is a `warning`. With
+Without a declaration, modalities are recognised by name and the finding is a `warning`. Under `debugkit run`, the only
+tensor that a model is called with is an input whatever its name, if it has floating-point rows. With
 `Declare(modalities=("pixel_values", "input_ids"))` it is an `error`. In a 16-bit model it is `info`, because rounding
 can hide a small effect.
 

@@ -28,6 +28,8 @@ def shuffle_a_modality(setup: TrainingSetup) -> ModalityEffects:
     if size is None or size < 2:
         raise NotExamined("The batch has fewer than two samples, so nothing can be exchanged between them.")
     chosen = modalities(setup)
+    unnamed = _only_input(setup) if not chosen else {}
+    chosen = chosen or unnamed
     if not chosen:
         raise NotExamined("No input is recognised by its name: pass declare=Declare(modalities=(…)).")
     missing = [name for name, paths in chosen.items() if not paths]
@@ -40,6 +42,8 @@ def shuffle_a_modality(setup: TrainingSetup) -> ModalityEffects:
         raise NotExamined("All samples of the batch have the same inputs, so exchanging them changes nothing.")
     before, threshold = quiet_floor(setup)
     require_finite(before.loss)
+    if unnamed and not any(bool(output.any()) for output in before.outputs.values()):
+        raise NotExamined("The model's output has no number other than 0 that its input could change.")
     effects = []
     for name in tried:
         moved = _difference(setup, before, _shuffled(setup, chosen[name]))
@@ -58,6 +62,15 @@ def shuffle_a_modality(setup: TrainingSetup) -> ModalityEffects:
         )
     rounded = max(before.rounding, *(rounding_of(p.dtype) for p in setup.model.parameters()), 0.0) > _IN_32_BITS
     return ModalityEffects(tuple(effects), equal, threshold, rounded)
+
+
+def _only_input(setup: TrainingSetup) -> dict[str, tuple[str, ...]]:
+    """The one tensor that the model is called with, whatever its name, where the batch has no targets in it."""
+    tensors = list(tensors_in(setup.batch))
+    if setup.knows_loss or setup.declare.modalities or len(tensors) != 1:
+        return {}
+    path, tensor = tensors[0]
+    return {path: (path,)} if tensor.is_floating_point() and tensor.ndim > 1 else {}
 
 
 def _rows_equal(tensor: torch.Tensor) -> bool:

@@ -147,3 +147,61 @@ def state_that_changes_none_of_the_parts_of_the_loss():
         LOSS="result[1] + result[2]",
     )
     return {"script": script, "expect": {"severity": "warning", "message": "`state` is ignored"}}
+
+
+ONLY_INPUT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+BATCH = 8
+
+MODEL
+
+torch.manual_seed(0)
+model = Model()
+optimizer = torch.optim.Adam(model.parameters())
+samples = [(torch.randn(3, 8, 8), label % 4) for label in range(32)]
+for pictures, labels in DataLoader(samples, batch_size=BATCH, shuffle=True):
+    loss = nn.functional.cross_entropy(model(pictures), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def _only_input(model):
+    return {
+        "script": ONLY_INPUT.replace("MODEL", model),
+        "expect": {"severity": "warning", "message": "`x` is ignored", "count": 1},
+    }
+
+
+def class_token_attends_to_the_class_tokens_of_the_other_samples():
+    return _only_input("""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches, self.head = nn.Conv2d(3, 16, 4, stride=4), nn.Linear(16, 4)
+        self.token = nn.Parameter(torch.randn(BATCH, 1, 16))
+        self.attention = nn.MultiheadAttention(16, 2)
+
+    def forward(self, x):
+        tokens = torch.cat([self.token, self.patches(x).flatten(2).transpose(1, 2)], dim=1)
+        return self.head((tokens + self.attention(tokens, tokens, tokens)[0])[:, 0])
+""")
+
+
+def features_are_overwritten_by_a_table():
+    return _only_input("""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Flatten(), nn.Linear(192, 16)), nn.Linear(16, 4)
+        self.positions = nn.Parameter(torch.randn(1, 16))
+
+    def forward(self, x):
+        hidden = self.body(x)
+        hidden = self.positions.expand_as(hidden)
+        return self.head(hidden.relu())
+""")

@@ -249,3 +249,97 @@ def target_that_the_script_takes_from_the_batch_that_it_gave_to_the_model():
 
 def target_that_was_computed_from_the_batch_before_the_call():
     return _of_a_whole_batch("3", 'wanted = batch["state"] / 2', "wanted")
+
+
+ONLY_INPUT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+MODEL
+
+torch.manual_seed(0)
+model = Model()
+optimizer = torch.optim.Adam(model.parameters())
+samples = [(torch.randn(3, 8, 8), torch.randn(4)) for _ in range(32)]
+for pictures, wanted in DataLoader(samples, batch_size=8, shuffle=True):
+    loss = LOSS
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def _only_input(model, loss="(model(pictures) - wanted).square().mean()", why=None):
+    script = ONLY_INPUT.replace("MODEL", model).replace("LOSS", loss)
+    return {"script": script, "expect": {} if why is None else {"not_examined": why}}
+
+
+def only_input_is_behind_a_layer_that_begins_at_zero():
+    return _only_input("""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Flatten(), nn.Linear(192, 16)), nn.Linear(16, 4)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+""")
+
+
+def no_neuron_fires_yet():
+    return _only_input(
+        """
+class Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, potential):
+        ctx.save_for_backward(potential)
+        return (potential > 9).float()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / (1 + ctx.saved_tensors[0].abs()) ** 2
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+
+    def forward(self, x):
+        return Spike.apply(self.body(x))
+""",
+        why="The model's output has no number other than 0",
+    )
+
+
+def output_is_a_distribution():
+    return _only_input(
+        """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+
+    def forward(self, x):
+        return torch.distributions.Normal(self.body(x), 1.0)
+""",
+        "-model(pictures).log_prob(wanted).mean()",
+        why="an object of type Normal, which cannot be compared",
+    )
+
+
+def only_input_tells_how_many_samples_are_wanted():
+    return _only_input(
+        """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.template = nn.Parameter(torch.randn(1, 3, 8, 8))
+
+    def forward(self, x):
+        return self.template.expand_as(x)
+""",
+        "(model(pictures) - pictures).square().mean()",
+        why="each input that changes nothing may be its target",
+    )
