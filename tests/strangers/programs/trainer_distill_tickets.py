@@ -1,6 +1,6 @@
 """Support-ticket routing with unbalanced queues: a small student is distilled from a bigger BERT with a Trainer subclass that overrides compute_loss (class weights + KD).
 
-fault weights_upside_down: none
+fault weights_upside_down: DK316 at "hard = F.cross_entropy"
 fault double_softmax: DK308
 fault teacher_dropout: none
 fault warmup_forever: none
