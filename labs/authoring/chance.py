@@ -15,7 +15,7 @@ import msgspec
 
 from labs.authoring import grading_rules
 from labs.authoring.bench import Bench
-from labs.authoring.content_hash import SEEDS_RECORD, content_of, digest
+from labs.authoring.content_hash import SEEDS_RECORD, digest, of_the_grading
 from labs.authoring.parts import SOLUTION, parts_of
 from labs.authoring.variants import alternatives, base_files
 from labs.authoring.violation import Violation
@@ -114,10 +114,10 @@ def read_seeds(lab: Lab) -> SeedsRecord | None:
 
 
 def _hashes(lab: Lab) -> Hashes:
-    parts, content = parts_of(lab), content_of(lab)
+    parts, (library, grader) = parts_of(lab), of_the_grading()
     structural = [one.id for one in declared_by(lab).checks if one.kind in STRUCTURAL]
     return Hashes(
-        rest=digest({"lab": parts.rest, "library": content.library, "grader": content.grader}),
+        rest=digest({"lab": parts.rest, "library": library, "grader": grader}),
         checks={name: parts.checks[name] for name in structural},
         submissions={name: parts.submissions[name] for name in correct_fixes(lab)},
     )

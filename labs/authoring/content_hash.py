@@ -67,7 +67,12 @@ def decided_by(lab: Lab) -> str:
 
 
 def _deciding(lab: Lab) -> tuple[str, str, str]:
-    return _of_lab(lab), folder_hash(_LIBRARY), folder_hash(_GRADER, (*_NO_PART, _DIAGNOSIS))
+    return (_of_lab(lab), *of_the_grading())
+
+
+def of_the_grading() -> tuple[str, str]:
+    """The hashes of the healthy library and of the grader, which every lab's verdicts depend on. Raises OSError."""
+    return folder_hash(_LIBRARY), folder_hash(_GRADER, (*_NO_PART, _DIAGNOSIS))
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import torch
 
 TEXT = "the robot arm moves a red cup to left right box table and then stops near it again slowly"
 WORDS = TEXT.split()
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 ROBOMIMIC = "robomimic-0.3.0"
 
 
@@ -69,27 +70,24 @@ def letters(folder: Path, fetched: Path) -> None:
 
 def tiny_bert(folder: Path, _fetched: Path) -> None:
     """`bert-base-cased`: a BERT of two layers of width 32 with random weights, and a tokenizer of whole words."""
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+    from transformers import BertConfig, BertForSequenceClassification
 
     home = folder / "bert-base-cased"
     home.mkdir()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (home / "vocab.txt").write_text("\n".join([*special, *WORDS]), encoding="utf-8")
-    BertTokenizer(vocab={word: at for at, word in enumerate([*special, *WORDS])}).save_pretrained(home)
+    (home / "vocab.txt").write_text("\n".join(TOKENS), encoding="utf-8")
+    _save_tokenizer(home)
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(special) + len(WORDS), max_position_embeddings=64, **shape)
+    config = BertConfig(vocab_size=len(TOKENS), max_position_embeddings=64, **shape)
     BertForSequenceClassification(config).save_pretrained(home)
 
 
 def tiny_llama(folder: Path, _fetched: Path) -> None:
     """`tiny-llama`: a Llama of two layers of width 64 with random weights, and a tokenizer of whole words."""
-    from transformers import BertTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     home = folder / "tiny-llama"
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = {word: at for at, word in enumerate([*special, *WORDS])}
-    BertTokenizer(vocab=vocabulary, eos_token="[SEP]").save_pretrained(home)
+    _save_tokenizer(home, eos_token="[SEP]")
     torch.manual_seed(0)
     shape: dict[str, Any] = {
         "hidden_size": 64,
@@ -98,8 +96,15 @@ def tiny_llama(folder: Path, _fetched: Path) -> None:
         "intermediate_size": 128,
     }
     ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
-    config = LlamaConfig(vocab_size=len(vocabulary), max_position_embeddings=256, **shape, **ends)
+    config = LlamaConfig(vocab_size=len(TOKENS), max_position_embeddings=256, **shape, **ends)
     LlamaForCausalLM(config).save_pretrained(home)
+
+
+def _save_tokenizer(home: Path, **options: str) -> None:
+    """A tokenizer of whole words."""
+    from transformers import BertTokenizer
+
+    BertTokenizer(vocab={word: at for at, word in enumerate(TOKENS)}, **options).save_pretrained(home)
 
 
 def demonstrations(folder: Path, fetched: Path) -> None:
